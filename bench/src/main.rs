@@ -3,8 +3,10 @@
 
 mod bare;
 mod cell;
+mod completions;
 mod contestant;
 mod count;
+mod deadlines;
 mod engine;
 mod machine;
 mod meter;
@@ -12,6 +14,7 @@ mod pin;
 mod report;
 mod run;
 mod scale;
+mod verbs;
 mod wan;
 
 use anyhow::{Context, Result, ensure};
@@ -39,6 +42,24 @@ enum Task {
         #[arg(long, default_value_t = 5)]
         rounds: u32,
         /// One JSON object per point
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure the completion queue alone: an empty poll, a completion, across cores
+    Completions {
+        #[arg(long, default_value_t = 11)]
+        rounds: u32,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure how late bounded operations end, and critical messages behind bulk, in real time
+    Deadlines(deadlines::DeadlinesArgs),
+    /// Measure the verbs beside each other: bulk sends, writes and reads, and small ones back and forth
+    Verbs {
+        #[arg(long, default_value_t = 11)]
+        rounds: u32,
+        /// One JSON object per line
         #[arg(long)]
         json: bool,
     },
@@ -118,6 +139,9 @@ impl Task {
             Self::Wan(args) => wan::run(&args),
             Self::WanEnd { order } => wan::end::run(&order),
             Self::Engine { rounds, json } => engine::run(rounds, json),
+            Self::Completions { rounds, json } => completions::run(rounds, json),
+            Self::Deadlines(args) => deadlines::run(&args),
+            Self::Verbs { rounds, json } => verbs::run(rounds, json, verbs::Effort::FULL),
             Self::Scale { only, rounds, json } => scale::run(&only, rounds, json),
             Self::Count { update, tolerance } => {
                 ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");

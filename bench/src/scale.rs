@@ -15,8 +15,8 @@ use crate::pin;
 use crate::run::spread;
 use anyhow::{Context as _, Result, ensure};
 use lacuna::{
-    ConnectionConfig, Context, ContextConfig, Mode, Progress, QueuePair, RecvHandle, SendBuffer,
-    SendHandle,
+    Completion, CompletionQueue, ConnectionConfig, Context, ContextConfig, Mode, Outcome, Progress,
+    QueuePair, QueuedSend, RecvHandle, RecvOptions, SendBuffer, SendHandle,
 };
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -24,6 +24,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 const MTU_BYTES: usize = 4096;
+/// Completions per poll.
+const BATCH: usize = 64;
 
 /// Settings that are compared with each other.
 struct Axis {
@@ -46,6 +48,8 @@ pub(crate) struct Setting {
     /// Messages in flight on each queue pair, a slot each.
     slots: usize,
     message_bytes: usize,
+    /// All queue pairs complete into one queue at each end, instead of on handles.
+    is_queued: bool,
     ns_per_packet: f64,
     /// Over the first setting of the axis, median of the rounds.
     ratio: f64,
@@ -67,6 +71,7 @@ fn axes() -> Vec<Axis> {
                 queue_pairs,
                 slots,
                 message_bytes,
+                is_queued: false,
                 ns_per_packet: 0.0,
                 ratio: 0.0,
                 ratio_least: 0.0,
@@ -74,7 +79,12 @@ fn axes() -> Vec<Axis> {
             })
             .collect(),
     };
+    let queued = |axis: Axis, name| {
+        let setting = |setting| Setting { axis: name, is_queued: true, ..setting };
+        Axis { name, settings: axis.settings.into_iter().map(setting).collect(), ..axis }
+    };
     let message = 256 << 10;
+    let pairs = || [1, 10, 100, 1000];
     vec![
         axis(
             "slots in use",
@@ -83,20 +93,17 @@ fn axes() -> Vec<Axis> {
         ),
         // Alike, so that with more of them there is more in flight: what a thousand cost more
         // than one is theirs and not that of another pattern.
-        axis(
-            "queue pairs",
-            (1 << 30, 4),
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 4, message)),
+        axis("queue pairs", (1 << 30, 4), &pairs().map(|pairs| (pairs, pairs, 4, message))),
+        // The same, with one completion queue for all: what it adds to the ratios is its share.
+        queued(
+            axis("", (1 << 30, 4), &pairs().map(|pairs| (pairs, pairs, 4, message))),
+            "queue pairs, queued",
         ),
-        axis(
-            "queue pairs, long",
-            (2 << 30, 4),
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 2, 1 << 20)),
-        ),
+        axis("queue pairs, long", (2 << 30, 4), &pairs().map(|pairs| (pairs, pairs, 2, 1 << 20))),
         axis(
             "queue pairs, short",
             (1 << 30, 4),
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 16, 64 << 10)),
+            &pairs().map(|pairs| (pairs, pairs, 16, 64 << 10)),
         ),
         // A queue pair of a single slot has nothing to send from the end of a message until its
         // peer has posted again: one is in lock step, and ten, which are in every cache, show what
@@ -104,13 +111,13 @@ fn axes() -> Vec<Axis> {
         axis(
             "queue pairs, one slot",
             (256 << 20, 4),
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1, message)),
+            &pairs().map(|pairs| (pairs, pairs, 1, message)),
         ),
         // As many messages in flight, on more of them.
         axis(
             "slots spread",
             (256 << 20, 4),
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, message)),
+            &pairs().map(|pairs| (pairs, pairs, 1000 / pairs, message)),
         ),
         // As many bytes in flight, as far as messages can be so short.
         axis(
@@ -206,6 +213,9 @@ struct Fleet {
     /// What messages are sent from, one behind the other, round and round.
     source: SendBuffer,
     at: usize,
+    /// Of the sends and of the receives, if operations complete into queues.
+    queues: Option<[CompletionQueue; 2]>,
+    found: Vec<Completion>,
 }
 
 struct Pair {
@@ -215,6 +225,8 @@ struct Pair {
     sent: VecDeque<SendHandle>,
     /// Buffers that wait for their turn to be posted.
     spare: VecDeque<Vec<u8>>,
+    /// Sends and receives under way that complete into queues.
+    queued: [usize; 2],
 }
 
 fn context() -> Result<Context> {
@@ -233,7 +245,15 @@ fn connect(contexts: &[Context; 2], config: &ConnectionConfig) -> Result<Pair> {
     sender.connect(&other)?;
     receiver.connect(&info)?;
     let (posted, sent, spare) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-    Ok(Pair { sender, receiver, posted, sent, spare })
+    Ok(Pair { sender, receiver, posted, sent, spare, queued: [0; 2] })
+}
+
+impl Pair {
+    fn queue_recv(&mut self, buffer: Vec<u8>, number: usize) -> Result<()> {
+        self.receiver.queue_recv(buffer, RecvOptions::default(), number as u64)?;
+        self.queued[1] += 1;
+        Ok(())
+    }
 }
 
 impl Fleet {
@@ -253,19 +273,37 @@ impl Fleet {
             ..ConnectionConfig::default()
         };
         let contexts = [context()?, context()?];
+        // Of each, a send and a receive per slot.
+        let entries = (setting.queue_pairs * setting.slots) as u32;
+        let queues = match setting.is_queued {
+            true => Some([
+                contexts[0].completion_queue(entries)?,
+                contexts[1].completion_queue(entries)?,
+            ]),
+            false => None,
+        };
         let mut pairs = Vec::new();
-        for _ in 0..setting.queue_pairs {
+        for number in 0..setting.queue_pairs {
             let mut pair = connect(&contexts, &config)?;
+            if let Some([sends, receives]) = &queues {
+                pair.sender.complete_to(sends)?;
+                pair.receiver.complete_to(receives)?;
+            }
             for buffer in buffers.by_ref().take(setting.slots) {
-                pair.posted.push_back(pair.receiver.post_recv(buffer)?);
+                if setting.is_queued {
+                    pair.queue_recv(buffer, number)?;
+                } else {
+                    pair.posted.push_back(pair.receiver.post_recv(buffer)?);
+                }
             }
             pair.spare.extend(buffers.by_ref().take(per_pair - setting.slots));
             pairs.push(pair);
         }
         let message_bytes = setting.message_bytes;
-        let mut fleet = Self { contexts, pairs, message_bytes, source: source.clone(), at: 0 };
+        let (source, found) = (source.clone(), Vec::new());
+        let mut fleet = Self { contexts, pairs, message_bytes, source, at: 0, queues, found };
         // Memory is touched and the window found before anything counts.
-        fleet.round(source.len())?;
+        fleet.round(fleet.source.len())?;
         Ok(fleet)
     }
 
@@ -274,7 +312,19 @@ impl Fleet {
             let posted = pair.posted.into_iter().map(|handle| handle.complete().buffer);
             posted.chain(pair.spare).collect::<Vec<_>>()
         };
-        self.pairs.into_iter().flat_map(of_pair).collect()
+        let mut buffers: Vec<_> = self.pairs.into_iter().flat_map(of_pair).collect();
+        // Queued receives end with their queue pairs.
+        if let Some([_, receives]) = &self.queues {
+            let mut found = Vec::new();
+            while receives.try_poll(&mut found, BATCH).is_ok_and(|polled| polled > 0) {
+                let received = found.drain(..).filter_map(|completion| match completion.outcome {
+                    Outcome::Received(ended) => Some(ended.take().buffer),
+                    _ => None,
+                });
+                buffers.extend(received);
+            }
+        }
+        buffers
     }
 
     /// What is sent next.
@@ -290,8 +340,29 @@ impl Fleet {
     /// Moves `bytes` in all; processor nanoseconds per packet.
     fn round(&mut self, bytes: usize) -> Result<f64> {
         let messages = (bytes / self.message_bytes).max(1);
-        let (mut started, mut done) = (0, 0);
         let before = pin::thread_time();
+        match self.queues.clone() {
+            Some(queues) => self.move_queued(messages, &queues)?,
+            None => self.move_on_handles(messages)?,
+        }
+        let took = pin::thread_time() - before;
+        let packets = messages * self.message_bytes.div_ceil(MTU_BYTES);
+        Ok(took.as_nanos() as f64 / packets as f64)
+    }
+
+    /// Lets everything go on that does by itself, so that looking at each queue pair does not cost more than
+    /// what is measured.
+    fn progress(&self) {
+        let [here, there] = &self.contexts;
+        for _ in 0..self.pairs.len() {
+            if !(here.progress() | there.progress()) {
+                break;
+            }
+        }
+    }
+
+    fn move_on_handles(&mut self, messages: usize) -> Result<()> {
+        let (mut started, mut done) = (0, 0);
         while done < messages {
             for index in 0..self.pairs.len() {
                 while started < messages
@@ -303,14 +374,7 @@ impl Fleet {
                     started += 1;
                 }
             }
-            // All that goes by itself, so that looking at each queue pair does
-            // not cost more than what is measured.
-            for _ in 0..self.pairs.len() {
-                let [here, there] = &self.contexts;
-                if !(here.progress() | there.progress()) {
-                    break;
-                }
-            }
+            self.progress();
             for pair in &mut self.pairs {
                 while !pair.sent.is_empty()
                     && pair.posted.front().is_some_and(RecvHandle::is_complete)
@@ -324,9 +388,45 @@ impl Fleet {
                 }
             }
         }
-        let took = pin::thread_time() - before;
-        let packets = messages * self.message_bytes.div_ceil(MTU_BYTES);
-        Ok(took.as_nanos() as f64 / packets as f64)
+        Ok(())
+    }
+
+    fn move_queued(&mut self, messages: usize, queues: &[CompletionQueue; 2]) -> Result<()> {
+        let [sends, receives] = queues;
+        let (mut started, mut done) = (0, 0);
+        while done < messages {
+            for index in 0..self.pairs.len() {
+                while started < messages
+                    && self.pairs[index].queued[0] < self.pairs[index].queued[1]
+                {
+                    let message = self.message()?;
+                    let pair = &mut self.pairs[index];
+                    let options = QueuedSend { user_data: index as u64, ..QueuedSend::default() };
+                    pair.sender.queue_send(message, options)?;
+                    pair.queued[0] += 1;
+                    started += 1;
+                }
+            }
+            self.progress();
+            let mut found = std::mem::take(&mut self.found);
+            sends.try_poll(&mut found, BATCH)?;
+            for completion in found.drain(..) {
+                self.pairs[completion.user_data as usize].queued[0] -= 1;
+            }
+            receives.try_poll(&mut found, BATCH)?;
+            for completion in found.drain(..) {
+                let Outcome::Received(ended) = completion.outcome else { continue };
+                let index = completion.user_data as usize;
+                let pair = &mut self.pairs[index];
+                pair.queued[1] -= 1;
+                pair.spare.push_back(ended.take().buffer);
+                let buffer = pair.spare.pop_front().context("put there")?;
+                pair.queue_recv(buffer, index)?;
+                done += 1;
+            }
+            self.found = found;
+        }
+        Ok(())
     }
 }
 

@@ -9,5 +9,5 @@ mod checks;
 mod common;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    checks::oracle::run(bytes);
+    checks::pair(bytes);
 });

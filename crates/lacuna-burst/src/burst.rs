@@ -17,6 +17,7 @@ mod raw;
 use core::net::SocketAddr;
 use std::ops::Range;
 
+use crate::TrailerOffload;
 use raw::{SliceList, SliceStorage};
 
 /// Reusable storage for bursts; one per sending thread is enough.
@@ -60,6 +61,7 @@ impl BurstBuffers {
             packets: &mut self.packets,
             payloads: self.payloads.start(),
             takes_marks: true,
+            trailer: TrailerOffload::None,
             first: 0,
             bytes: 0,
         }
@@ -80,6 +82,7 @@ pub struct Burst<'b, 'p> {
     packets: &'b mut Vec<Entry>,
     payloads: SliceList<'b, 'p>,
     takes_marks: bool,
+    trailer: TrailerOffload,
     /// A datapath has taken the packets before this one; see [`Burst::advance`].
     first: usize,
     /// Bytes of the packets from `first` on.
@@ -173,6 +176,18 @@ impl<'p> Burst<'_, 'p> {
     #[must_use]
     pub fn takes_marks(&self) -> bool {
         self.takes_marks
+    }
+
+    /// Has the datapath complete the trailers of all packets.
+    pub fn offload_trailers(&mut self, trailer: TrailerOffload) {
+        self.trailer = trailer;
+    }
+
+    /// What the datapath does to the trailers.
+    #[must_use]
+    #[inline]
+    pub fn trailer(&self) -> TrailerOffload {
+        self.trailer
     }
 
     /// Drops the first `packets` packets, which [`Datapath::send`](crate::Datapath::send) has taken.

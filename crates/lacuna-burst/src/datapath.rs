@@ -32,7 +32,7 @@ pub struct Capabilities {
     pub congestion_marks: bool,
     /// Whether [`ReceivedBatch::waited_ns`] is reported.
     pub timestamps: bool,
-    /// Which trailers `send` fills in.
+    /// Which trailers `send` can complete.
     pub trailer: TrailerOffload,
     /// Size of the receive buffer, by the datapath's own accounting. For UDP that is the kernel's
     /// (`SO_RCVBUF` as read back), which includes bookkeeping: a packet may cost twice its size or more.
@@ -51,14 +51,16 @@ impl Capabilities {
     }
 }
 
-/// Which trailer a datapath fills in: the last four bytes of a packet, which the sender leaves free.
+/// What a datapath does to the trailers of packets that it sends, which are their last four bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrailerOffload {
     /// None: packets are sent unchanged.
     #[default]
     None,
-    /// The invariant CRC of InfiniBand, which covers IP and UDP headers that only the datapath knows.
+    /// Turns the CRC-32 of the packet's own bytes into the invariant CRC of InfiniBand. That covers
+    /// IP and UDP headers, too, which only the datapath knows; their part is added
+    /// (`lacuna_wire::IcrcFlow`), so a packet that was damaged before stays so.
     Icrc,
 }
 
@@ -153,6 +155,10 @@ pub trait Datapath: Send {
         false
     }
 
+    /// From now on [`ReceivedBatch::local`] is filled in, if the datapath can: the receiver of
+    /// [`TrailerOffload::Icrc`] needs it.
+    fn tell_local(&mut self) {}
+
     /// Packets that this end's receive queue has dropped because it was full, cumulative. Packets that
     /// arrived as one bundle may count once: Linux does not count the segments of a dropped bundle.
     fn receive_drops(&self) -> u64;
@@ -194,6 +200,10 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
 
     fn send_blocked(&self) -> bool {
         (**self).send_blocked()
+    }
+
+    fn tell_local(&mut self) {
+        (**self).tell_local();
     }
 
     fn receive_drops(&self) -> u64 {

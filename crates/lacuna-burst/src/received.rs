@@ -12,7 +12,7 @@ pub struct ReceivedBatch<'a> {
     /// The sender. An IPv4 sender appears with its IPv4 address, also at an IPv6 socket.
     pub source: SocketAddr,
     /// The packets' destination, an address of this host; `None` where the datapath does not know it, or
-    /// was not asked for it (of UDP: `UdpConfig::tells_local`).
+    /// was not asked for it (`UdpConfig::tells_local`, [`Datapath::tell_local`](crate::Datapath::tell_local)).
     pub local: Option<IpAddr>,
     /// All packets, in the order of their arrival.
     pub bytes: &'a mut [u8],

@@ -52,6 +52,157 @@ enum lacuna_result {
 };
 
 /**
+ * Why a receive, or a message in a region, is over.
+ */
+enum lacuna_reason {
+  /**
+   * All of the message came.
+   */
+  LACUNA_REASON_WHOLE = 1,
+  /**
+   * The packet that ends the message came, and the grace has passed since. What
+   * is missing is lost.
+   */
+  LACUNA_REASON_END = 2,
+  /**
+   * The sender has said that everything was sent, and the grace has passed since.
+   * What is missing is lost.
+   */
+  LACUNA_REASON_ACCOUNTED = 3,
+  /**
+   * The receive's deadline has passed.
+   */
+  LACUNA_REASON_DEADLINE = 4,
+  /**
+   * A later message came while this one was incomplete.
+   */
+  LACUNA_REASON_PREEMPTED = 5,
+  /**
+   * The sender gave the message up, or the program took the receive back.
+   */
+  LACUNA_REASON_CANCELLED = 6,
+  /**
+   * The connection has failed or was closed.
+   */
+  LACUNA_REASON_FAILED = 7,
+};
+
+/**
+ * What the gaps of a receive hold when it is over.
+ */
+enum lacuna_missing {
+  /**
+   * What is usual in the connection's mode: zeros in bounded and best-effort, what
+   * was there before in the others.
+   */
+  LACUNA_MISSING_USUAL = 0,
+  /**
+   * Zeros, so that the buffer can be used as it is: a sum ignores them.
+   */
+  LACUNA_MISSING_ZERO = 1,
+  /**
+   * What was there before.
+   */
+  LACUNA_MISSING_KEEP = 2,
+};
+
+/**
+ * What may be done with a key: a sum of these.
+ */
+enum lacuna_right {
+  /**
+   * This program may read into the region; peers may do nothing.
+   */
+  LACUNA_RIGHT_LOCAL = 1,
+  /**
+   * Peers may write.
+   */
+  LACUNA_RIGHT_REMOTE_WRITE = 2,
+  /**
+   * Peers may read.
+   */
+  LACUNA_RIGHT_REMOTE_READ = 4,
+};
+
+/**
+ * What a message is for.
+ */
+enum lacuna_class {
+  /**
+   * Repaired whatever the connection's mode is, and not held up by other messages: for
+   * what the program has to say beside its bulk.
+   */
+  LACUNA_CLASS_CRITICAL = 1,
+  /**
+   * Not repaired whatever the connection's mode is: receives end in time, as in mode
+   * bounded.
+   */
+  LACUNA_CLASS_DROPPABLE = 2,
+};
+
+/**
+ * Which completions lacuna_completion_queue_arm() waits for.
+ */
+enum lacuna_arm {
+  /**
+   * All.
+   */
+  LACUNA_ARM_ANY = 0,
+  /**
+   * Receives of messages with an immediate, and all that failed or ended with gaps.
+   */
+  LACUNA_ARM_SOLICITED = 1,
+};
+
+/**
+ * What has ended.
+ */
+enum lacuna_operation {
+  /**
+   * Something that this header does not know.
+   */
+  LACUNA_OPERATION_OTHER = 0,
+  /**
+   * A write of lacuna_queue_send().
+   */
+  LACUNA_OPERATION_SEND = 1,
+  /**
+   * A write to a region of the peer, of lacuna_queue_remote_write().
+   */
+  LACUNA_OPERATION_REMOTE_WRITE = 2,
+  /**
+   * A receive of lacuna_queue_receive().
+   */
+  LACUNA_OPERATION_RECEIVE = 3,
+  /**
+   * A read of a region of the peer, of lacuna_queue_remote_read().
+   */
+  LACUNA_OPERATION_REMOTE_READ = 4,
+  /**
+   * The peer has written a message with an immediate to a region here, as
+   * lacuna_queue_written() asked to be told.
+   */
+  LACUNA_OPERATION_WRITTEN = 5,
+};
+
+/**
+ * How lacuna_queue_send() and lacuna_queue_remote_write() post: a sum of these.
+ */
+enum lacuna_queued {
+  /**
+   * Success is not told, only failure: for all but every n-th of many short ones. The
+   * bytes are copied, and the program's again when the call returns. It takes an entry
+   * of the queue until it has ended.
+   */
+  LACUNA_QUEUED_SILENT = 1,
+};
+
+/**
+ * Completions of many connections.
+ */
+struct lacuna_completion_queue;
+
+/**
  * A connection to a peer.
  */
 struct lacuna_connection;
@@ -67,9 +218,19 @@ struct lacuna_context;
 struct lacuna_listener;
 
 /**
+ * Which packets of a message came that came with gaps.
+ */
+struct lacuna_map;
+
+/**
  * A posted receive.
  */
 struct lacuna_receive;
+
+/**
+ * Memory that peers write or read by its key.
+ */
+struct lacuna_region;
 
 /**
  * A write under way.
@@ -80,6 +241,11 @@ struct lacuna_send;
  * Settings for contexts and connections.
  */
 struct lacuna_settings;
+
+/**
+ * A part of a region under a key of its own.
+ */
+struct lacuna_window;
 
 /**
  * What came of a message.
@@ -119,6 +285,248 @@ struct lacuna_received {
   uint8_t is_complete;
 };
 
+/**
+ * When a receive is over, and what its gaps hold then. All zeros are the defaults.
+ */
+struct lacuna_receive_options {
+  /**
+   * Microseconds after which the receive is over, whatever is there; 0 is no limit.
+   */
+  uint64_t deadline_us;
+  /**
+   * Microseconds that a receive which could be over waits for packets that the path
+   * has reordered, if has_grace is set. Only modes bounded and best-effort end
+   * receives before their deadline.
+   */
+  uint64_t grace_us;
+  /**
+   * Whether grace_us counts; else the grace is as long as packets have been late on
+   * this path.
+   */
+  uint8_t has_grace;
+  /**
+   * What gaps hold: of enum lacuna_missing.
+   */
+  uint8_t missing;
+  /**
+   * Must be 0.
+   */
+  uint8_t reserved[6];
+  /**
+   * Must be 0.
+   */
+  uint64_t more[2];
+};
+
+/**
+ * What a receive has when it is over.
+ */
+struct lacuna_ended {
+  /**
+   * Bytes of the message; 0 while its end is not known.
+   */
+  uint64_t length;
+  /**
+   * Bytes of the message that came; copies count once.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes of a packet: packet i begins at byte i * packet_bytes.
+   */
+  uint64_t packet_bytes;
+  /**
+   * Packets of the message; of the buffer while the message's end is not known.
+   */
+  uint64_t packets;
+  /**
+   * Nanoseconds from the first packet's arrival until the receive was taken back.
+   */
+  uint64_t first_ago_ns;
+  /**
+   * Nanoseconds from the last packet's arrival until the receive was taken back.
+   */
+  uint64_t last_ago_ns;
+  /**
+   * Why it is over: of enum lacuna_reason.
+   */
+  uint32_t reason;
+  /**
+   * The immediate, if there is one.
+   */
+  uint32_t immediate;
+  /**
+   * Whether all of an immediate came.
+   */
+  uint8_t has_immediate;
+  /**
+   * Whether the end of the message is known.
+   */
+  uint8_t has_length;
+  /**
+   * Whether the two arrivals are known: whether any packet came.
+   */
+  uint8_t has_arrivals;
+  /**
+   * Whether everything came.
+   */
+  uint8_t is_complete;
+  /**
+   * 0.
+   */
+  uint8_t reserved[4];
+  /**
+   * 0.
+   */
+  uint64_t more[2];
+};
+
+/**
+ * Bytes of a buffer.
+ */
+struct lacuna_range {
+  /**
+   * The first byte, from the start of the buffer.
+   */
+  uint64_t offset;
+  /**
+   * How many.
+   */
+  uint64_t length;
+};
+
+/**
+ * What a region keeps and allows. All zeros are the defaults.
+ */
+struct lacuna_region_options {
+  /**
+   * A sum of enum lacuna_right; 0 is LACUNA_RIGHT_REMOTE_WRITE.
+   */
+  uint32_t rights;
+  /**
+   * Whether a map is kept of what peers have written. It takes 1/512 of the memory.
+   */
+  uint8_t has_validity;
+  /**
+   * Whether packets are refused that touch bytes which the map says are valid: each
+   * byte is written once until it was taken. The map is kept then.
+   */
+  uint8_t is_exclusive;
+  /**
+   * Must be 0.
+   */
+  uint8_t reserved[2];
+  /**
+   * Must be 0.
+   */
+  uint64_t more[2];
+};
+
+/**
+ * A message with an immediate that the peer has written to a region here.
+ */
+struct lacuna_written {
+  /**
+   * Where the message begins, from the start of the key's range.
+   */
+  uint64_t address;
+  /**
+   * Bytes of the message; 0 while its end is not known.
+   */
+  uint64_t length;
+  /**
+   * Bytes of the message that came; copies count once.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes of a packet: packet i begins i * packet_bytes behind address.
+   */
+  uint64_t packet_bytes;
+  /**
+   * Key of the region or window.
+   */
+  uint32_t key;
+  /**
+   * Why the message is over: of enum lacuna_reason.
+   */
+  uint32_t reason;
+  /**
+   * The immediate, if all of it came.
+   */
+  uint32_t immediate;
+  /**
+   * Whether all of the immediate came.
+   */
+  uint8_t has_immediate;
+  /**
+   * Whether the end of the message is known.
+   */
+  uint8_t has_length;
+  /**
+   * Whether everything came.
+   */
+  uint8_t is_complete;
+  /**
+   * 0.
+   */
+  uint8_t reserved;
+  /**
+   * 0.
+   */
+  uint64_t more[2];
+};
+
+/**
+ * An operation that has ended.
+ */
+struct lacuna_completion {
+  /**
+   * What the operation was posted with.
+   */
+  uint64_t user_data;
+  /**
+   * Of a receive and of a written message: which packets came, to be freed with
+   * lacuna_map_free(). NULL if all did.
+   */
+  struct lacuna_map *map;
+  /**
+   * Of a receive and of a written message, without arrivals: what came. Of a read:
+   * bytes.
+   */
+  struct lacuna_ended ended;
+  /**
+   * What has ended: of enum lacuna_operation.
+   */
+  uint32_t operation;
+  /**
+   * How: of enum lacuna_result. LACUNA_OK for a write that the peer has (in modes
+   * bounded, best-effort and raw: that is on the wire), for a read that was answered,
+   * and for a receive or a written message of which everything came. LACUNA_DEADLINE
+   * and LACUNA_PEER for others; ended then has the reason, and what came is in its
+   * place.
+   */
+  uint32_t result;
+  /**
+   * Of a written message: the key of the region or window.
+   */
+  uint32_t key;
+  /**
+   * Whether it was posted with LACUNA_QUEUED_SILENT: then it has failed.
+   */
+  uint8_t is_silent;
+  /**
+   * 0.
+   */
+  uint8_t reserved[3];
+  /**
+   * Of a written message: where it begins, from the start of the key's range.
+   */
+  uint64_t address;
+  /**
+   * 0.
+   */
+  uint64_t more[2];
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -144,19 +552,22 @@ int lacuna_settings_new(struct lacuna_settings **settings);
  * Changes one setting. Of a context: bind (an IP address of this host, a link-local
  * one with its interface, as in fe80::1%eth0; "::", the default, is all of them),
  * channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
- * receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
- * (a file that keeps what paths are like, for the next program; nothing need be
- * there yet; "" for none), pcap (a file that every packet is captured to, replaced
- * if it exists; contexts of the same settings share it; made up in it are the
- * headers of IP and UDP, the UDP destination port 4791 and the ICRC; "" for none),
- * pcap_limit_bytes (where the capture ends; the traffic goes on). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
- * a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
- * split (as in 10+18+4), generations, max_message_bytes, cc (congestion control:
- * bbr, cubic, fixed, or auto, which is fixed if a rate is given, else bbr),
- * rate_bits_per_s (what fixed sends at and the others begin at; 0 or "find" finds
- * one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag (a number
- * for the accepting end). May be called from any thread; objects that were made
- * with these settings keep theirs.
+ * receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory (a
+ * file that keeps what paths are like, for the next program; nothing need be there
+ * yet; "" for none), pcap (a file that every packet is captured to, replaced if it
+ * exists; contexts of the same settings share it; made up in it are the headers of IP
+ * and UDP, the UDP destination port 4791 and the ICRC; "" for none), pcap_limit_bytes
+ * (where the capture ends; the traffic goes on). Of a connection: mode (auto, sr,
+ * sr:rto, raw, ec, or with a code of one's own as in ec:mds:32:8, best-effort,
+ * bounded, or with a window of messages as in bounded:4), wire (short, or rdma:
+ * packets as RDMA cards take them), chunk_bytes, mtu_bytes (or "probe"), split (as in
+ * 10+18+4), generations, max_message_bytes, cc (congestion control: bbr, cubic, fixed,
+ * or auto, which is fixed if a rate is given, else bbr), rate_bits_per_s (what fixed
+ * sends at and the others begin at; 0 or "find" finds one), deadline_ms, silence_ms
+ * (at least 1), connect_timeout_ms, one_sided (on, off: whether the ends may write and
+ * read each other's regions), classes (none, critical, droppable, critical+droppable:
+ * what lacuna_connection_class() gives), tag (a number for the accepting end). May be
+ * called from any thread; objects that were made with these settings keep theirs.
  */
 int lacuna_settings_set(struct lacuna_settings *settings,
                         const char *name,
@@ -195,9 +606,9 @@ void lacuna_context_free(struct lacuna_context *context);
  * link-local address names its interface, as in "[fe80::1%eth0]:7400". settings may be
  * NULL; of those of a connection the accepting end's own are cc,
  * rate_bits_per_s, deadline_ms, silence_ms, connect_timeout_ms, and mtu_bytes if it
- * is given (the smaller one, if both ends give it). mode, chunk_bytes, split,
- * generations, max_message_bytes and tag are the connecting end's, whatever
- * settings has for them. May be called from any thread.
+ * is given (the smaller one, if both ends give it). mode, wire, chunk_bytes, split,
+ * generations, max_message_bytes, one_sided, classes and tag are the connecting end's,
+ * whatever settings has for them. May be called from any thread.
  */
 int lacuna_listener_new(struct lacuna_context *context,
                         const char *address,
@@ -237,10 +648,11 @@ int lacuna_connect(struct lacuna_context *context,
                    struct lacuna_connection **connection);
 
 /**
- * Closes and frees a connection, with its receives and sends. NULL is allowed.
+ * Closes and frees a connection, with its classes, receives and sends. NULL is allowed.
  * The peer is told in good order. Nothing touches the program's memory after it
- * returns. Must be the last call with the connection and what was made of it. In a
- * child process that has inherited it, see lacuna_context_free(): nobody is told.
+ * returns; completions of what was posted to it can still be polled. Must be the last
+ * call with the connection and what was made of it. In a child process that has
+ * inherited it, see lacuna_context_free(): nobody is told.
  */
 void lacuna_connection_free(struct lacuna_connection *connection);
 
@@ -359,6 +771,65 @@ int lacuna_receive_complete(struct lacuna_receive *receive,
                             struct lacuna_received *received);
 
 /**
+ * As lacuna_receive_post(), with options, which may be NULL. In modes bounded and
+ * best-effort a receive without a deadline is over, too, when the sender has said that
+ * it sent everything. What a receive that is over has, lacuna_receive_take() says.
+ */
+int lacuna_receive_post_with(struct lacuna_connection *connection,
+                             void *buffer,
+                             size_t capacity,
+                             const struct lacuna_receive_options *options,
+                             struct lacuna_receive **receive);
+
+/**
+ * Waits until the receive is over, whole or not, at most timeout_ms; with 0 it only
+ * looks. LACUNA_DEADLINE while it goes on. reason gets one of enum lacuna_reason, and
+ * may be NULL. The receive stays posted. May be called from any thread.
+ */
+int lacuna_receive_wait_over(struct lacuna_receive *receive,
+                             uint64_t timeout_ms,
+                             uint32_t *reason);
+
+/**
+ * Takes the buffer back, as lacuna_receive_complete() does, and says more: ended gets
+ * what came, and map which packets did, to be freed with lacuna_map_free(). map gets
+ * NULL if everything came, and either may be NULL. Does not wait: a receive that goes
+ * on is over now. The receive is used up. May be called from any thread; waits for
+ * other calls with it.
+ */
+int lacuna_receive_take(struct lacuna_receive *receive,
+                        struct lacuna_ended *ended,
+                        struct lacuna_map **map);
+
+/**
+ * The map as bits: packet i is bit i % 8 of byte i / 8, and begins at byte i *
+ * packet_bytes of the buffer (of struct lacuna_ended or lacuna_written). Writes as
+ * many bytes as fit; num_bytes gets the number of all, and may be NULL. bits may be
+ * NULL if capacity is 0. May be called from any thread.
+ */
+int lacuna_map_packets(const struct lacuna_map *map,
+                       uint8_t *bits,
+                       size_t capacity,
+                       size_t *num_bytes);
+
+/**
+ * The gaps in order, as bytes of the buffer: up to the end of the message, or of the
+ * buffer if the message's end did not come. Writes as many as fit; count gets the
+ * number of all, and may be NULL. gaps may be NULL if capacity is 0. May be called
+ * from any thread.
+ */
+int lacuna_map_gaps(const struct lacuna_map *map,
+                    struct lacuna_range *gaps,
+                    size_t capacity,
+                    size_t *count);
+
+/**
+ * Frees a map. NULL is allowed. Must be the last call with it. A map needs nothing
+ * else: it may be freed after its connection, and in a child process (fork).
+ */
+void lacuna_map_free(struct lacuna_map *map);
+
+/**
  * Starts a write of length bytes, with an immediate unless that is NULL; it
  * fails after deadline_ms. The bytes must not change until lacuna_send_free()
  * has returned. LACUNA_RETRY when too many writes wait. May be called from any
@@ -390,6 +861,319 @@ int lacuna_send_wait(struct lacuna_send *send);
  * it. In a child process that has inherited it, see lacuna_context_free().
  */
 int lacuna_send_free(struct lacuna_send *send);
+
+/**
+ * Starts a write of length bytes that become ready part by part, each of which leaves
+ * when lacuna_send_offer() has named it. Nothing is copied: the program fills its
+ * memory at data, and a part that was offered must not change until
+ * lacuna_send_free() has returned. The write ends when all parts have been offered and
+ * are there, or fails after deadline_ms. The rest as lacuna_send_start().
+ */
+int lacuna_send_start_offered(struct lacuna_connection *connection,
+                              const void *data,
+                              size_t length,
+                              const uint32_t *immediate,
+                              uint64_t deadline_ms,
+                              struct lacuna_send **send);
+
+/**
+ * Says that length bytes from offset on of a write that lacuna_send_start_offered()
+ * started are ready, and lets them leave: any part, in any order, again if need be.
+ * Parts of whole chunks spare repeated packets. Of a write that has ended, or that was
+ * started as a whole, it changes nothing. LACUNA_USAGE for what is outside of the
+ * write. May be called from any thread.
+ */
+int lacuna_send_offer(struct lacuna_send *send, size_t offset, size_t length);
+
+/**
+ * Registers length bytes of the program's memory, so that peers with the key of the
+ * region may write or read them over any connection of the context that was made with
+ * the setting one_sided. options may be NULL. The memory is used in place, and must be
+ * there until lacuna_region_free() or lacuna_region_revoke() has returned. The program
+ * may use it meanwhile, but bytes that a peer is writing only after it was told that
+ * they are there: by the map (lacuna_region_take_valid()), by lacuna_wait_written(), by
+ * the return of lacuna_region_revoke(), or by the peer in a message that it sent after
+ * its write had ended. May be called from any thread.
+ */
+int lacuna_region_new(struct lacuna_context *context,
+                      void *memory,
+                      size_t length,
+                      const struct lacuna_region_options *options,
+                      struct lacuna_region **region);
+
+/**
+ * The key, to be told to peers: 32 random bits. May be called from any thread.
+ */
+int lacuna_region_key(struct lacuna_region *region, uint32_t *key);
+
+/**
+ * What peers have written of length bytes from offset on since it was last taken: bit
+ * i % 8 of byte i / 8 of bits says that the 64 bytes at offset + 64 * i were written
+ * whole; the last may be fewer at the end of the region. offset must be a multiple of
+ * 64, and bits has room for a bit per 64 bytes, rounded up; else LACUNA_USAGE, as for a
+ * region without has_validity. May be called from any thread.
+ */
+int lacuna_region_valid(struct lacuna_region *region,
+                        uint64_t offset,
+                        uint64_t length,
+                        uint8_t *bits,
+                        size_t capacity);
+
+/**
+ * As lacuna_region_valid(), and marks all that as not written: of two threads that take
+ * one gets each mark, and in an exclusive region peers may write there again.
+ */
+int lacuna_region_take_valid(struct lacuna_region *region,
+                             uint64_t offset,
+                             uint64_t length,
+                             uint8_t *bits,
+                             size_t capacity);
+
+/**
+ * Revokes the key and those of all windows: when it returns, no peer writes or reads
+ * the memory any more. Again it is no error. The region remains, without use, until it
+ * is freed. May be called from any thread.
+ */
+int lacuna_region_revoke(struct lacuna_region *region);
+
+/**
+ * Frees a region. NULL is allowed. Its key and those of its windows are revoked: when
+ * it returns, nobody but the program touches the memory. Regions are freed by this
+ * call alone, before or after their context and their windows. Must be the last call
+ * with the region. In a child process that has inherited it, see lacuna_context_free().
+ */
+void lacuna_region_free(struct lacuna_region *region);
+
+/**
+ * Gives length bytes of a region from offset on a key of their own, with rights of its
+ * own: a sum of enum lacuna_right, where 0 is LACUNA_RIGHT_REMOTE_WRITE. Addresses
+ * under the key count from offset. It ends with the window, or with the region's key.
+ * May be called from any thread.
+ */
+int lacuna_region_window(struct lacuna_region *region,
+                         uint64_t offset,
+                         uint64_t length,
+                         uint32_t rights,
+                         struct lacuna_window **window);
+
+/**
+ * The window's key, to be told to peers. May be called from any thread.
+ */
+int lacuna_window_key(struct lacuna_window *window, uint32_t *key);
+
+/**
+ * Frees a window. NULL is allowed. Its key is revoked: when it returns, no peer writes
+ * or reads under it any more. Must be the last call with the window. In a child process
+ * that has inherited it, see lacuna_context_free().
+ */
+void lacuna_window_free(struct lacuna_window *window);
+
+/**
+ * Writes length bytes to a region of the peer, address bytes behind the start of key's
+ * range, and waits until they are there (in modes bounded, best-effort and raw: until
+ * they are on the wire), at most deadline_ms. The peer need not have posted anything,
+ * unlike for lacuna_write(), which sends a message into its next receive; with an
+ * immediate, unless that is NULL, its lacuna_wait_written() is told. LACUNA_USAGE for a
+ * connection without the setting one_sided, LACUNA_PEER if the peer refuses the place or
+ * has revoked the key; a key that it does not know gets no answer, so that nobody can
+ * try keys, and the write ends by its deadline. Writes keep no order among each other,
+ * nor towards messages: wait for one before the next where it matters. May be called
+ * from several threads.
+ */
+int lacuna_remote_write(struct lacuna_connection *connection,
+                        uint32_t key,
+                        uint64_t address,
+                        const void *data,
+                        size_t length,
+                        const uint32_t *immediate,
+                        uint64_t deadline_ms);
+
+/**
+ * Starts a write to a region of the peer; the send is used as one of
+ * lacuna_send_start(). The rest as lacuna_remote_write().
+ */
+int lacuna_remote_write_start(struct lacuna_connection *connection,
+                              uint32_t key,
+                              uint64_t address,
+                              const void *data,
+                              size_t length,
+                              const uint32_t *immediate,
+                              uint64_t deadline_ms,
+                              struct lacuna_send **send);
+
+/**
+ * Reads length bytes of a region of the peer, from address bytes behind the start of
+ * key's range on, into a region here, which may have any rights, at offset, and waits
+ * until they are there, at most deadline_ms. Unlike lacuna_read(), which receives the
+ * next message that the peer sends, the peer's program does nothing for it. bytes gets
+ * how many came, and may be NULL: all, but in modes bounded, best-effort and raw, where
+ * what was lost leaves the memory as it was. Errors as those of lacuna_remote_write();
+ * what came before one may be in the region. May be called from several threads.
+ */
+int lacuna_remote_read(struct lacuna_connection *connection,
+                       uint32_t key,
+                       uint64_t address,
+                       uint64_t length,
+                       struct lacuna_region *region,
+                       uint64_t offset,
+                       uint64_t deadline_ms,
+                       uint64_t *bytes);
+
+/**
+ * Waits for the next message with an immediate that the peer has written to a region
+ * here, at most timeout_ms. written says what came, and map which packets did, to be
+ * freed with lacuna_map_free(): NULL if everything came. map may be NULL. The gaps of a
+ * map count from written's address. While a thousand such messages wait, the peer's
+ * writes wait, too. May be called from any thread.
+ */
+int lacuna_wait_written(struct lacuna_connection *connection,
+                        uint64_t timeout_ms,
+                        struct lacuna_written *written,
+                        struct lacuna_map **map);
+
+/**
+ * The messages of a class of a connection, if the connecting end's setting classes has it:
+ * kind is one of enum lacuna_class. messages gets a connection for them, the same each
+ * time. What is sent there lands in what is received there, and keeps no order towards
+ * other messages. It has no classes. Regions are written and read as without it, but such
+ * writes and reads complete into the queue of the connection only; lacuna_flush(),
+ * lacuna_describe(), lacuna_stats_json() and lacuna_tag() are those of the connection. It
+ * ends with the connection, and lacuna_connection_free() of it does nothing. May be called
+ * from any thread.
+ */
+int lacuna_connection_class(struct lacuna_connection *connection,
+                            uint32_t kind,
+                            struct lacuna_connection **messages);
+
+/**
+ * Makes a completion queue of a context. Each operation takes one of its entries from its
+ * posting until its completion was polled. The queue does not keep the context: when that
+ * and its connections were freed, what is queued can still be polled; then
+ * lacuna_completion_queue_poll() answers with LACUNA_USAGE. May be called from any thread.
+ */
+int lacuna_completion_queue_new(struct lacuna_context *context,
+                                uint32_t entries,
+                                struct lacuna_completion_queue **queue);
+
+/**
+ * Takes up to capacity completions, the oldest first, waiting for the first at most
+ * timeout_ms; with 0 it only looks. count gets how many: 0 if none came in time, which is
+ * LACUNA_OK. The memory of what has completed is the program's again. If some have failed,
+ * lacuna_last_error() has the text of the last of those. With progress = manual it makes
+ * progress. May be called from several threads: each completion is taken once.
+ */
+int lacuna_completion_queue_poll(struct lacuna_completion_queue *queue,
+                                 struct lacuna_completion *completions,
+                                 size_t capacity,
+                                 uint64_t timeout_ms,
+                                 size_t *count);
+
+/**
+ * A file descriptor for poll(), epoll and event loops. It is readable once a completion
+ * has come that lacuna_completion_queue_arm() asked for, and stays so until that is called
+ * again. It is the queue's, which closes it; reading it or writing to it is of no use.
+ * With progress = manual nobody but the program's calls makes progress, so nothing comes
+ * while it waits. LACUNA_USAGE where the system has no such descriptors. May be called
+ * from any thread.
+ */
+int lacuna_completion_queue_descriptor(struct lacuna_completion_queue *queue,
+                                       int *descriptor);
+
+/**
+ * Has the next completion make the descriptor readable, once; kind is one of enum
+ * lacuna_arm. As ibv_req_notify_cq(): completions that are queued already do not count, so
+ * poll until nothing is left after arming, then wait. has_any says whether there are some,
+ * and may be NULL. When the context was freed the descriptor stays readable. May be called
+ * from any thread.
+ */
+int lacuna_completion_queue_arm(struct lacuna_completion_queue *queue,
+                                uint32_t kind,
+                                int *has_any);
+
+/**
+ * Frees a completion queue, with the completions in it. NULL is allowed. Connections that
+ * complete into it go on: what was posted to them is done and nobody is told, and its
+ * memory is the program's again when they were freed. Must be the last call with the
+ * queue. In a child process that has inherited it, see lacuna_context_free().
+ */
+void lacuna_completion_queue_free(struct lacuna_completion_queue *queue);
+
+/**
+ * Has what is posted to a connection with lacuna_queue_send(), lacuna_queue_receive(),
+ * lacuna_queue_remote_write() and lacuna_queue_remote_read() complete into a queue of its
+ * context. Once for each connection and class, before the first of them. Receives and
+ * sends with handles are not affected. May be called from any thread.
+ */
+int lacuna_complete_to(struct lacuna_connection *connection,
+                       struct lacuna_completion_queue *queue);
+
+/**
+ * Starts a write, as lacuna_send_start(), that completes into the connection's queue;
+ * user_data comes back with the completion. flags is a sum of enum lacuna_queued. The bytes
+ * must not change until the completion was polled, or lacuna_connection_free() has
+ * returned. LACUNA_RETRY when too many writes wait or the queue has no free entry. May be
+ * called from any thread.
+ */
+int lacuna_queue_send(struct lacuna_connection *connection,
+                      const void *data,
+                      size_t length,
+                      const uint32_t *immediate,
+                      uint64_t deadline_ms,
+                      uint32_t flags,
+                      uint64_t user_data);
+
+/**
+ * Posts a receive, as lacuna_receive_post_with(), that completes into the connection's
+ * queue when it is over; user_data comes back with the completion, which has what came. The
+ * buffer is the library's until the completion was polled, or lacuna_connection_free() has
+ * returned. LACUNA_RETRY when too many are posted or the queue has no free entry. May be
+ * called from any thread.
+ */
+int lacuna_queue_receive(struct lacuna_connection *connection,
+                         void *buffer,
+                         size_t capacity,
+                         const struct lacuna_receive_options *options,
+                         uint64_t user_data);
+
+/**
+ * Starts a write to a region of the peer, as lacuna_remote_write_start(), that completes
+ * into the connection's queue. flags, user_data and the rest as lacuna_queue_send().
+ * LACUNA_USAGE for a class.
+ */
+int lacuna_queue_remote_write(struct lacuna_connection *connection,
+                              uint32_t key,
+                              uint64_t address,
+                              const void *data,
+                              size_t length,
+                              const uint32_t *immediate,
+                              uint64_t deadline_ms,
+                              uint32_t flags,
+                              uint64_t user_data);
+
+/**
+ * Starts a read of a region of the peer, as lacuna_remote_read(), that completes into the
+ * connection's queue, which says how many bytes came; user_data comes back with it. Nothing
+ * lands in region once it is freed: then the read fails. LACUNA_RETRY when too many reads
+ * are under way or the queue has no free entry, LACUNA_USAGE for a class. May be called
+ * from any thread.
+ */
+int lacuna_queue_remote_read(struct lacuna_connection *connection,
+                             uint32_t key,
+                             uint64_t address,
+                             uint64_t length,
+                             struct lacuna_region *region,
+                             uint64_t offset,
+                             uint64_t deadline_ms,
+                             uint64_t user_data);
+
+/**
+ * Has messages with an immediate that the peer writes to regions here complete into the
+ * connection's queue, instead of lacuna_wait_written(); user_data comes back with each.
+ * Such a message takes an entry of the queue before its first byte is placed: while none
+ * is free, the peer's writes wait. Once for each connection, behind lacuna_complete_to().
+ * LACUNA_USAGE for a class. May be called from any thread.
+ */
+int lacuna_queue_written(struct lacuna_connection *connection, uint64_t user_data);
 
 #ifdef __cplusplus
 }  // extern "C"

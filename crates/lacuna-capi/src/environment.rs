@@ -18,7 +18,8 @@ const WORKERS_MAX: u64 = 16;
 pub(crate) struct Environment {
     /// `SDR_QP_NUM_GENERATIONS`, at least [`GENERATIONS_MIN`].
     pub(crate) generations: u8,
-    /// `LACUNA_SDR_WORKERS`: worker threads, 0 for progress in the calls.
+    /// Worker threads, which send and receive; 0 for progress in the calls. From `LACUNA_SDR_WORKERS`, or
+    /// else from `SDR_DPA_TX_NUM_WORKERS`, where 0 says nothing: the SDK's default.
     pub(crate) workers: Option<usize>,
     /// `SDR_DPA_TX_PROFILE_STATS_REPORT`: print what was sent at the end.
     pub(crate) reports_sent: bool,
@@ -44,9 +45,15 @@ impl Environment {
         };
         let flag = |name: &str| Ok::<_, Failure>(number(name, u64::MAX)?.unwrap_or(0) != 0);
         let generations = number("SDR_QP_NUM_GENERATIONS", GENERATIONS_MAX)?.unwrap_or(1);
+        // Read also where the other decides, so that a typing mistake is noticed. A card has more workers
+        // than a context has channels.
+        let senders = number("SDR_DPA_TX_NUM_WORKERS", u64::MAX)?;
+        let senders =
+            senders.map(|senders| senders.min(WORKERS_MAX)).filter(|senders| *senders > 0);
+        let workers = number("LACUNA_SDR_WORKERS", WORKERS_MAX)?.or(senders);
         Ok(Self {
             generations: generations.max(GENERATIONS_MIN) as u8,
-            workers: number("LACUNA_SDR_WORKERS", WORKERS_MAX)?.map(|workers| workers as usize),
+            workers: workers.map(|workers| workers as usize),
             reports_sent: flag("SDR_DPA_TX_PROFILE_STATS_REPORT")?,
             reports_received: flag("SDR_DPA_RX_PROFILE_STATS_REPORT")?,
         })
@@ -76,6 +83,21 @@ mod tests {
         assert!(format!("{error:?}").contains("LACUNA_SDR_WORKERS"), "{error:?}");
         assert_eq!(with("LACUNA_SDR_WORKERS", "0").unwrap().workers, Some(0));
         assert_eq!(with("SDR_USE_UC_QP", "nonsense").unwrap().workers, None);
+    }
+
+    #[test]
+    fn sender_threads_are_as_many_as_the_program_says_and_ours_decides() {
+        for (value, workers) in [("0", None), ("3", Some(3)), ("256", Some(16))] {
+            assert_eq!(with("SDR_DPA_TX_NUM_WORKERS", value).unwrap().workers, workers, "{value}");
+        }
+        let error = with("SDR_DPA_TX_NUM_WORKERS", "some").unwrap_err();
+        assert!(format!("{error:?}").contains("SDR_DPA_TX_NUM_WORKERS"), "{error:?}");
+        let both = |name: &str| match name {
+            "SDR_DPA_TX_NUM_WORKERS" => Some("3".to_owned()),
+            "LACUNA_SDR_WORKERS" => Some("0".to_owned()),
+            _ => None,
+        };
+        assert_eq!(Environment::from(both).unwrap().workers, Some(0));
     }
 
     #[test]

@@ -138,7 +138,8 @@ fn message(panic: &Box<dyn Any + Send>) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-fn note(failure: Failure) -> c_int {
+/// Makes a failure the thread's last error, and returns its code.
+pub(crate) fn note(failure: Failure) -> c_int {
     if let Some(text) = failure.text {
         let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
         // While a thread ends, its thread-local storage may be gone; then nobody can ask for the

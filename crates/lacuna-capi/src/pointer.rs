@@ -97,6 +97,36 @@ impl<T> Out<T> {
     }
 }
 
+/// An array for results, of which fewer may be set.
+pub(crate) struct Outs<T> {
+    start: *mut T,
+    capacity: usize,
+}
+
+impl<T> Outs<T> {
+    /// NULL is allowed where there is no room.
+    ///
+    /// # Safety
+    /// If not NULL and aligned, `start` may be written to over `capacity` elements
+    /// during the call.
+    pub(crate) unsafe fn new(start: *mut T, capacity: usize, name: &str) -> Result<Self, Failure> {
+        if capacity > 0 {
+            check(start, name)?;
+        }
+        Ok(Self { start, capacity })
+    }
+
+    /// Writes an element; `false` if there is no room for it.
+    pub(crate) fn set(&self, index: usize, value: T) -> bool {
+        let has_room = index < self.capacity;
+        if has_room {
+            // SAFETY: checked and promised in `new`, and in bounds.
+            unsafe { self.start.add(index).write(value) };
+        }
+        has_room
+    }
+}
+
 /// Copies `bytes` to where the program wants them.
 ///
 /// # Safety
@@ -219,5 +249,19 @@ mod tests {
         // SAFETY: a local variable.
         unsafe { Out::new(&raw mut value, "value") }.unwrap().set(5);
         assert_eq!(value, 5);
+    }
+
+    #[test]
+    fn an_array_takes_as_many_results_as_it_has_room_for() {
+        let mut values = [0u32; 3];
+        // SAFETY: a local variable, of which two elements are lent.
+        let outs = unsafe { Outs::new(values.as_mut_ptr(), 2, "values") }.unwrap();
+        assert!(outs.set(0, 4) && outs.set(1, 5) && !outs.set(2, 6));
+        assert_eq!(values, [4, 5, 0]);
+        // SAFETY: NULL is refused, or not used.
+        unsafe {
+            assert!(Outs::<u32>::new(std::ptr::null_mut(), 1, "x").is_err());
+            assert!(!Outs::<u32>::new(std::ptr::null_mut(), 0, "x").unwrap().set(0, 1));
+        }
     }
 }

@@ -5,7 +5,12 @@
 mod common;
 
 use common::{Build, Runner, compile, has, installed, prefix, remove_old, root};
+use lacuna_capi::endpoint::completion::lacuna_completion;
+use lacuna_capi::endpoint::ended::{lacuna_ended, lacuna_receive_options};
+use lacuna_capi::endpoint::map::lacuna_range;
+use lacuna_capi::endpoint::one_sided::lacuna_written;
 use lacuna_capi::endpoint::receive::lacuna_received;
+use lacuna_capi::endpoint::region::lacuna_region_options;
 use lacuna_capi::sdr::types::*;
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
@@ -20,7 +25,7 @@ fn example(name: &str) -> PathBuf {
     root().join("examples/c").join(name)
 }
 
-const TESTS: [&str; 9] = [
+const TESTS: [&str; 13] = [
     "descriptors.c",
     "fork.c",
     "contract.c",
@@ -28,10 +33,14 @@ const TESTS: [&str; 9] = [
     "every_call.c",
     "endpoint_misuse.c",
     "endpoint.c",
+    "bounded.c",
+    "one_sided.c",
+    "completion_queue.c",
+    "workers.c",
     "semantics.c",
     "early.c",
 ];
-const EXAMPLES: [&str; 4] = ["perf.c", "idle.c", "nack.c", "reliable.c"];
+const EXAMPLES: [&str; 5] = ["perf.c", "idle.c", "nack.c", "reliable.c", "bounded.c"];
 
 #[test]
 fn everything_compiles_as_c11_and_as_cxx17_without_a_warning() {
@@ -77,6 +86,12 @@ fn structs_have_the_layout_that_the_library_uses() {
     same!(sdr_recv_wr: max_length 4, lkey 4, address 8);
     same!(sdr_send_status: flags 4);
     same!(lacuna_received: length 8, chunks_done 4, is_complete 1);
+    same!(lacuna_receive_options: deadline_us 8, grace_us 8, missing 1);
+    same!(lacuna_ended: bytes 8, last_ago_ns 8, reason 4, is_complete 1);
+    same!(lacuna_range: length 8);
+    same!(lacuna_region_options: rights 4, is_exclusive 1);
+    same!(lacuna_written: bytes 8, key 4, is_complete 1);
+    same!(lacuna_completion: map 8, result 4, is_silent 1);
     assert_eq!(seen, in_c.len(), "every line was compared");
 }
 
@@ -116,6 +131,45 @@ fn connections_work_from_c() {
     assert_eq!(Runner::default().run(&program, &[]), "done\n");
     let program = compile(&test_source("endpoint.c"), Build::Static);
     assert_eq!(Runner::default().run(&program, &[]), "done\n");
+}
+
+#[test]
+fn receives_end_in_time_and_say_what_came_from_c() {
+    let program = compile(&test_source("bounded.c"), Build::Sanitized);
+    for progress in ["threads", "manual"] {
+        assert_eq!(Runner::default().run(&program, &[progress]), "every gap was told\n");
+    }
+}
+
+#[test]
+fn peers_write_and_read_regions_from_c() {
+    let program = compile(&test_source("one_sided.c"), Build::Sanitized);
+    for progress in ["threads", "manual"] {
+        assert_eq!(Runner::default().run(&program, &[progress]), "every key kept its promise\n");
+    }
+}
+
+#[test]
+fn operations_complete_into_queues_from_c() {
+    let program = compile(&test_source("completion_queue.c"), Build::Sanitized);
+    for progress in ["threads", "manual"] {
+        assert_eq!(Runner::default().run(&program, &[progress]), "every completion came\n");
+    }
+}
+
+#[test]
+fn sender_threads_are_as_many_as_the_environment_says() {
+    let program = compile(&test_source("workers.c"), Build::C11);
+    for (name, value, threads) in [
+        ("SDR_DPA_TX_NUM_WORKERS", "3", "3"),
+        ("SDR_DPA_TX_NUM_WORKERS", "190", "4"),
+        ("LACUNA_SDR_WORKERS", "2", "2"),
+        ("LACUNA_SDR_WORKERS", "0", "0"),
+    ] {
+        let environment = vec![(name, value.to_owned())];
+        let runner = Runner { environment, ..Runner::default() };
+        assert_eq!(runner.run(&program, &[threads]).trim(), threads, "{name}={value}");
+    }
 }
 
 #[test]
@@ -162,6 +216,20 @@ fn the_reliable_example_delivers() {
     );
     assert!(received.contains("received 20 messages, every byte checked"), "{received}");
     assert!(sent.contains("\"messages\":20"), "{sent}");
+}
+
+#[test]
+fn the_bounded_example_takes_what_comes_in_time() {
+    let program = compile(&example("bounded.c"), Build::Sanitized);
+    let (received, sent) = Runner::default().run_pair(
+        &program,
+        &["server", "127.0.0.1:0"],
+        &["client", "127.0.0.1:PORT"],
+    );
+    assert!(received.contains("received 8 messages"), "{received}");
+    assert!(!received.contains(" 0 with gaps"), "a part was left out: {received}");
+    assert!(received.contains("were written at 4096"), "{received}");
+    assert!(sent.ends_with("the peer has it all\n"), "{sent}");
 }
 
 #[test]
@@ -215,7 +283,14 @@ fn valgrind_finds_nothing_to_complain_about() {
         return;
     }
     let runner = Runner { valgrind: true, ..Runner::default() };
-    for name in ["misuse.c", "endpoint_misuse.c", "endpoint.c"] {
+    for name in [
+        "misuse.c",
+        "endpoint_misuse.c",
+        "endpoint.c",
+        "bounded.c",
+        "one_sided.c",
+        "completion_queue.c",
+    ] {
         runner.run(&compile(&test_source(name), Build::C11), &[]);
     }
     let nack = compile(&example("nack.c"), Build::C11);

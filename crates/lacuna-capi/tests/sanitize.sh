@@ -46,6 +46,13 @@ for name in every_call misuse endpoint_misuse endpoint semantics; do
         LACUNA_SDR_WORKERS=$workers timeout 600 "$built/$name" | tail -1
     done
 done
+for name in bounded one_sided completion_queue; do
+    build "crates/lacuna-capi/tests/c/$name.c"
+    for progress in threads manual; do
+        echo "== $name, $progress, $sanitizer sanitizer"
+        timeout 600 "$built/$name" $progress | tail -1
+    done
+done
 # The thread sanitizer follows no child that has threads of its own.
 if [ "$sanitizer" = address ]; then
     build crates/lacuna-capi/tests/c/fork.c

@@ -12,6 +12,7 @@ mod output;
 mod pace;
 mod units;
 mod upfront;
+mod wire;
 
 mod demo;
 mod ec_bench;

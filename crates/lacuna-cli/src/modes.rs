@@ -58,6 +58,9 @@ impl TypedValueParser for ModeParser {
         let values = taken.map(|entry| PossibleValue::new(entry.name).help(entry.summary));
         let coded = PossibleValue::new("ec:CODE:K:M")
             .help("erasure code mds or xor: M parity chunks behind each K data chunks");
-        Some(Box::new(values.chain([coded])))
+        let bounded = PossibleValue::new("bounded:N[+ec:CODE:K:M]")
+            .help("a receive ends when the N-th after it begins; with parity, but no repairs");
+        let bounded = takes(&Mode::BOUNDED).then_some(bounded);
+        Some(Box::new(values.chain([coded]).chain(bounded)))
     }
 }

@@ -63,7 +63,7 @@ fn the_demo_verifies_every_mode() {
     assert_eq!(output.code, 0, "{output:?}");
     let results = output.objects();
     let modes: Vec<&str> = results.iter().filter_map(|result| result["mode"].as_str()).collect();
-    assert_eq!(modes, ["auto", "sr", "sr:rto", "ec:mds:32:8"]);
+    assert_eq!(modes, ["auto", "sr", "sr:rto", "ec:mds:32:8", "bounded"]);
     for result in &results {
         assert_eq!(result["verified"], true);
         assert_eq!(result["size_bytes"], 2 << 20);
@@ -73,8 +73,19 @@ fn the_demo_verifies_every_mode() {
         assert!(mean >= ideal * 0.99, "faster than the ideal: {result}");
         assert!(result["goodput_gbit_per_s"].as_f64() > Some(0.0));
         let is_coded = result["mode"] == "ec:mds:32:8";
-        let repaired = if is_coded { "repaired_chunks" } else { "retransmitted_chunks" };
-        assert!(result[repaired].as_u64() > Some(0), "{result}");
+        let done = match result["mode"].as_str() {
+            Some("ec:mds:32:8") => "repaired_chunks",
+            Some("bounded") => "missing_bytes",
+            _ => "retransmitted_chunks",
+        };
+        assert!(result[done].as_u64() > Some(0), "{result}");
+        let ended: u64 = result["ended"]
+            .as_object()
+            .expect("by reason")
+            .values()
+            .filter_map(serde_json::Value::as_u64)
+            .sum();
+        assert_eq!(ended, 2);
         // The mode `auto` says what it found, and what it did about it.
         let auto = &result["auto"];
         assert_eq!(auto.is_object(), result["mode"] == "auto");
@@ -197,6 +208,29 @@ fn perf_measures_and_validates_in_every_mode() {
 }
 
 #[test]
+fn perf_tells_how_writes_and_reads_ended() {
+    for verb in ["write", "write-imm", "read"] {
+        let (server, address) = perf_server(&["--once", "--json"]);
+        let size = ["--size", "256KiB", "--iters", "20", "--inflight", "4", "--validate"];
+        let verb_and_mode = ["--verb", verb, "--mode", "bounded", "--deadline", "20s"];
+        let command = ["perf", "client", &address, "--json", "--quiet"];
+        let output = run(&[&command[..], &size, &verb_and_mode].concat());
+        assert_eq!(output.code, 0, "{output:?}");
+        let report = &output.objects()[0];
+        assert_eq!((&report["verb"], &report["qp"]), (&json!(verb), &json!("sdr")));
+        assert_eq!((&report["validated"], &report["iterations"]), (&json!(true), &json!(20)));
+        let ended = report["ended"].as_object().expect("by reason");
+        let all: u64 = ended.values().filter_map(serde_json::Value::as_u64).sum();
+        assert_eq!(Some(all), report["messages"].as_u64(), "{report}");
+        assert!(report["lost_bytes"].is_u64() && report["deadline_us"] == 20_000_000, "{report}");
+        let server = server.finish();
+        assert_eq!(server.code, 0, "{server:?}");
+        // The first says where it listens.
+        assert_eq!(server.objects()[1]["ended"], report["ended"]);
+    }
+}
+
+#[test]
 fn fewer_channels_than_asked_for_are_said_at_the_start() {
     let (_server, address) = perf_server(&["--once"]);
     let size = ["--size", "64KiB", "--iters", "4"];
@@ -235,6 +269,13 @@ fn nonsense_is_answered_in_one_line_with_exit_code_2() {
         &["perf", "client", "host", "--mtu", "9001"],
         &["perf", "server", "--listen", "127.0.0.1:99999"],
         &["perf", "server", "--clients", "0"],
+        &["perf", "client", "host", "--verb", "atomic"],
+        &["perf", "client", "host", "--qp", "ud"],
+        &["perf", "client", "host", "--missing", "ones"],
+        &["perf", "client", "host", "--deadline", "0s"],
+        &["perf", "client", "127.0.0.1:1", "--ping-pong"],
+        &["perf", "client", "127.0.0.1:1", "--verb", "read", "--missing", "keep"],
+        &["perf", "client", "127.0.0.1:1", "--verb", "read", "-t", "1000"],
         &["perf", "fly"],
         &["fly"],
     ] {

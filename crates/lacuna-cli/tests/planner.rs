@@ -101,6 +101,66 @@ fn model_says_what_a_deadline_leaves_out() {
 }
 
 #[test]
+fn model_says_how_probable_it_is_that_a_message_is_in_time() {
+    // 1024 chunks of 32.768 us: the last is there 12.5 ms after 33.55 ms.
+    let link = "--rate 1gbit --rtt 25ms --loss 1e-3 --size 4MiB --rto-rtts 1";
+    let complete = |mode: &str, deadline: &str| {
+        let answer = json(&format!("model --mode {mode} {link} --deadline {deadline}"));
+        let by = &answer["by_deadline"];
+        assert!(by["assumed"].as_str().expect("a sentence").contains("acknowledgements"), "{by}");
+        by["p_complete"].as_f64().expect("a probability")
+    };
+    for mode in ["sr", "ec", "auto"] {
+        let chances = ["40ms", "50ms", "80ms", "1s"].map(|deadline| complete(mode, deadline));
+        assert!(chances.is_sorted(), "{mode}: {chances:?}");
+        assert!(chances[0] < 1e-9 && chances[3] > 0.999_999, "{mode}: {chances:?}");
+    }
+    // Of best effort, nothing comes later: all or not.
+    let all = 0.999f64.powi(1024);
+    assert!((complete("best-effort", "50ms") - all).abs() < 1e-9);
+    let bounded = json(&format!("model --mode bounded {link} --deadline 50ms"));
+    assert!(
+        (bounded["by_deadline"]["arrived_share"].as_f64().expect("a share") - 0.999).abs() < 1e-9
+    );
+    let output = run(&words(&format!("model --mode sr {link} --deadline 50ms")));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("by 50.0000 ms  complete with 0."), "{text}");
+    assert!(text.contains("assumed        the time counts from the first byte sent"), "{text}");
+}
+
+#[test]
+fn plan_says_of_each_mode_how_probable_it_is_that_a_message_is_in_time() {
+    let question = "plan --rate 1gbit --rtt 25ms --loss 1e-3 --size 4MiB --deadline 60ms";
+    let answer = json(question);
+    let by = &answer["by_deadline"];
+    assert_eq!(by["deadline_s"], 0.06);
+    assert!((by["bounded"]["arrived_share"].as_f64().expect("a share") - 0.999).abs() < 1e-9);
+    let candidates = answer["candidates"].as_array().expect("modes");
+    for candidate in candidates {
+        let chance = candidate["p_in_time"].as_f64().expect("a probability");
+        assert!((0.0..=1.0).contains(&chance), "{candidate}");
+    }
+    // The same as the model says of one of them.
+    let sr = candidates.iter().find(|one| one["mode"] == "sr" && one["chunk_bytes"] == 4096);
+    let model = json(
+        "model --mode sr --rate 1gbit --rtt 25ms --loss 1e-3 --loss-per packet --size 4MiB --rto-rtts 1 --headers \
+         --wire-time --deadline 60ms",
+    );
+    let expected = model["by_deadline"]["p_complete"].as_f64().expect("a probability");
+    assert_near(&sr.expect("selective repeat")["p_in_time"], expected);
+    let output = run(&words(question));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    for part in ["by 60", "P(in time)", "without repairs (mode bounded) 99.9", "assumed: the time"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let without = json("plan --rate 1gbit --rtt 25ms --loss 1e-3 --size 4MiB");
+    assert!(
+        without.get("by_deadline").is_none() && without["candidates"][0].get("p_in_time").is_none()
+    );
+}
+
+#[test]
 fn nonsense_is_answered_with_the_argument_and_its_range() {
     for (change, parts) in [
         (("--loss", "1"), ["--loss", "less than 1"]),

@@ -34,6 +34,7 @@ macro_rules! behave {
             a_waker_wakes_a_waiter_with_sources
             a_batch_tells_the_address_that_it_came_to
             an_end_for_any_address_tells_which_one_was_meant
+            trailers_become_icrcs_where_a_datapath_says_so
             the_bytes_of_a_batch_may_be_written_to
             the_first_free_port_of_a_range_is_taken
         );

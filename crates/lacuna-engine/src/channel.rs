@@ -1,6 +1,7 @@
 //! One channel of an engine: a datapath with the packets that wait for it.
 
 use crate::control_queue::ControlQueue;
+use crate::icrc::IcrcCheck;
 use crate::packetize::{Packetizer, SentHeader};
 use core::net::SocketAddr;
 use lacuna_burst::Datapath;
@@ -20,6 +21,8 @@ pub(crate) struct Channel {
     pub(crate) control: ControlQueue,
     /// Packets per turn, for the present packet size.
     pub(crate) turn_packets: u32,
+    /// Checks the packets of queue pairs that have ICRCs.
+    pub(crate) icrc: IcrcCheck,
     /// The datapath accepts no packets for now.
     pub(crate) is_blocked: bool,
     /// Data packets as headers, if the engine does not make bytes
@@ -31,6 +34,7 @@ impl Channel {
     pub(crate) fn new(index: u8, datapath: Box<dyn Datapath>) -> Self {
         Self {
             index,
+            icrc: IcrcCheck::new(datapath.local_addr().port()),
             datapath,
             packetizer: Packetizer::new(),
             control: ControlQueue::new(),

@@ -123,6 +123,9 @@ impl<T: Time> Engine<T> {
     /// A queue pair is connected: places its packets from now on. `lanes`: one for each of this
     /// engine's channels that both ends have, in order.
     pub fn set_lanes(&mut self, number: u32, lanes: Vec<Lane>, on_event: &mut dyn FnMut(Event)) {
+        if lanes.iter().any(Lane::needs_local) {
+            self.channels.iter_mut().for_each(|channel| channel.datapath.tell_local());
+        }
         if let Some(local) = self.locals.get_mut(number) {
             local.lanes = lanes;
             if local.books.on_lanes() {
@@ -183,6 +186,7 @@ impl<T: Time> Engine<T> {
     /// One step; `false` if there was nothing to do. With `is_asked` (the caller had commands since
     /// the last step) queue pairs are served before the sockets are read, which costs a system call
     /// each even if nothing arrived.
+    #[inline]
     pub fn step(&mut self, is_asked: bool, on_event: &mut dyn FnMut(Event)) -> bool {
         let mut worked = is_asked;
         let mut now_ns = self.time.now_ns();
@@ -230,14 +234,13 @@ impl<T: Time> Engine<T> {
             self.flush(now_ns, index);
         }
         let mut unsettled = std::mem::take(&mut self.unsettled);
-        let mut numbers = unsettled.drain(..).peekable();
-        while let Some(number) = numbers.next() {
-            if let Some(&next) = numbers.peek() {
+        for (index, &number) in unsettled.iter().enumerate() {
+            if let Some(&next) = unsettled.get(index + 1) {
                 self.locals.prefetch(next);
             }
             self.settle(now_ns, number, on_event);
         }
-        drop(numbers);
+        unsettled.clear();
         self.unsettled = unsettled;
         for channel in &mut self.channels {
             channel.control.flush(now_ns, &mut *channel.datapath);
@@ -268,6 +271,7 @@ impl<T: Time> Engine<T> {
         }
     }
 
+    #[inline]
     fn take_timers(&mut self, now_ns: u64) -> bool {
         let mut any = false;
         while let Some(Reverse((due_ns, number))) = self.timers.peek().copied() {
@@ -296,12 +300,13 @@ impl<T: Time> Engine<T> {
         position: usize,
         on_event: &'e mut dyn FnMut(Event),
     ) -> (&'e mut dyn Datapath, Intake<'e, T>) {
-        let Channel { index, datapath, .. } = &mut self.channels[position];
+        let Channel { index, datapath, icrc, .. } = &mut self.channels[position];
         let intake = Intake {
             time: &self.time,
             now_ns,
             position,
             channel: *index,
+            icrc,
             locals: &mut self.locals,
             ready: &mut self.ready,
             unsettled: &mut self.unsettled,
@@ -317,6 +322,7 @@ impl<T: Time> Engine<T> {
     }
 
     /// Reads one channel.
+    #[inline]
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,

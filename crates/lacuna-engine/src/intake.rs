@@ -9,6 +9,7 @@
 use crate::books::State;
 use crate::counters::Counters;
 use crate::event::Event;
+use crate::icrc::IcrcCheck;
 use crate::kinds::{Lane, Machine};
 use crate::locals::Locals;
 use crate::run_queue::RunQueue;
@@ -39,6 +40,8 @@ pub(crate) struct Intake<'e, T> {
     /// Index of the channel in this engine.
     pub(crate) position: usize,
     pub(crate) channel: u8,
+    /// Checks the channel's packets that have ICRCs.
+    pub(crate) icrc: &'e IcrcCheck,
     pub(crate) locals: &'e mut Locals,
     pub(crate) ready: &'e mut RunQueue,
     pub(crate) unsettled: &'e mut Vec<u32>,
@@ -59,7 +62,6 @@ impl<T: Time> Placer for Intake<'_, T> {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
         // Arrival time, not the time of reading: round-trip times measure the path.
         self.now_ns = self.time.now_ns().saturating_sub(batch.waited_ns);
-        let marked = batch.congestion_experienced;
         let mut packets = batch.packets().peekable();
         self.bytes += batch.bytes.len() as u64;
         while let Some(packet) = packets.next() {
@@ -68,7 +70,7 @@ impl<T: Time> Placer for Intake<'_, T> {
                 cut => cut,
             };
             if let Some((header, payload)) = cut {
-                self.place(packet, header, payload, marked, &mut packets);
+                self.place(packet, header, payload, &batch, &mut packets);
                 continue;
             }
             match self.locals.seal_of(packet).parse_checked(packet) {
@@ -95,11 +97,12 @@ impl<T: Time> Intake<'_, T> {
         packet: &[u8],
         mut header: DataHeader,
         payload: &[u8],
-        marked: bool,
+        batch: &ReceivedBatch<'_>,
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
     ) {
         let number = header.dest.queue_pair();
-        let counters = self.counters;
+        let (counters, icrc) = (self.counters, self.icrc);
+        let marked = batch.congestion_experienced;
         self.locals.prefetch(number);
         let Some(mut placer) = self.placer(number) else {
             match Seal::default().check(&mut header, packet) {
@@ -109,22 +112,17 @@ impl<T: Time> Intake<'_, T> {
             return;
         };
         let seal = placer.seal();
-        let mut take = |packet, header: DataHeader, payload| {
+        let first = (packet, header, payload);
+        if seal == Seal::Icrc {
+            return place_with_icrc(&mut placer, icrc, batch, first, packets, counters);
+        }
+        each_of_one(first, packets, |packet, header, payload| {
             let placed = match seal.has_common_length() {
-                true => placer.check_and_place(packet, &header, payload, marked),
+                true => placer.check_and_place(packet, header, payload, marked),
                 false => cut_and_place(&mut placer, seal, packet, marked),
             };
             placed.unwrap_or_else(|error| counters.reject(&error));
-        };
-        take(packet, header, payload);
-        while let Some(packet) = packets.peek() {
-            let Some((header, payload)) = parse_data(packet) else { break };
-            if header.dest.queue_pair() != number {
-                break;
-            }
-            take(packet, header, payload);
-            packets.next();
-        }
+        });
     }
 
     /// Notes a packet without its bytes.
@@ -157,7 +155,8 @@ impl<T: Time> Intake<'_, T> {
 
     /// Reports the packets placed last to their queue pair, if that was not done. No slot is pinned
     /// here, so the lock may be taken.
-    #[inline]
+    // The compiler does not inline this into `receive` by itself.
+    #[inline(always)]
     pub(crate) fn tell_placed(&mut self) {
         let Some(number) = self.untold.take() else { return };
         let Some(local) = self.locals.get_mut(number) else { return };
@@ -222,6 +221,47 @@ impl<T: Time> Intake<'_, T> {
             local.unsettle(number, self.unsettled);
         }
     }
+}
+
+/// A packet with its header and payload.
+type Cut<'p> = (&'p [u8], DataHeader, &'p [u8]);
+
+/// Gives `take` the first packet and those after it for the same queue pair.
+#[inline(always)]
+fn each_of_one<'p>(
+    (packet, header, payload): Cut<'_>,
+    packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
+    mut take: impl FnMut(&[u8], &DataHeader, &[u8]),
+) {
+    let number = header.dest.queue_pair();
+    take(packet, &header, payload);
+    while let Some(packet) = packets.peek() {
+        let Some((header, payload)) = parse_data(packet) else { break };
+        if header.dest.queue_pair() != number {
+            break;
+        }
+        take(packet, &header, payload);
+        packets.next();
+    }
+}
+
+/// Places packets that are checked with the headers around them. Out of line: it would slow down the
+/// others.
+#[inline(never)]
+fn place_with_icrc<'p>(
+    placer: &mut BurstPlacer<'_>,
+    icrc: &IcrcCheck,
+    batch: &ReceivedBatch<'_>,
+    first: Cut<'_>,
+    packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
+    counters: &Counters,
+) {
+    each_of_one(first, packets, |packet, header, payload| {
+        match icrc.check(batch, packet, header) {
+            Ok(()) => placer.place(header, payload, batch.congestion_experienced),
+            Err(error) => counters.reject(&error),
+        }
+    });
 }
 
 /// Places a packet whose trailer is longer than [`parse_data`] assumed.

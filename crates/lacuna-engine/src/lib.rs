@@ -30,6 +30,7 @@ pub mod counters;
 mod engine;
 pub mod event;
 pub mod harness;
+mod icrc;
 pub mod idle;
 mod intake;
 pub mod kinds;

@@ -98,6 +98,7 @@ impl Packetizer {
             if !first.run.takes_marks() {
                 burst.refuse_marks();
             }
+            burst.offload_trailers(first.run.trailer());
             fill(&mut burst, &self.queue, self.packets);
             let mut sent = 0;
             let is_blocked = loop {
@@ -153,12 +154,15 @@ fn encode(queue: &VecDeque<QueuedRun>, time: &impl Time) {
     }
 }
 
-/// Fills the burst from the first runs with its destination and its ECN marking. `waiting`: packets
-/// in the queue.
+/// Fills the burst from the first runs with its destination, ECN marking and kind of trailer.
+/// `waiting`: packets in the queue.
 fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<QueuedRun>, waiting: usize) {
     let to = burst.destination();
     for queued in queue {
-        if queued.to != to || queued.run.takes_marks() != burst.takes_marks() {
+        if queued.to != to
+            || queued.run.takes_marks() != burst.takes_marks()
+            || queued.run.trailer() != burst.trailer()
+        {
             return;
         }
         if !queued.run.fill(queued.next, burst, waiting) {

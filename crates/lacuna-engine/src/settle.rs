@@ -151,7 +151,10 @@ impl<T: Time> Settler<'_, T> {
             due_ns = qp.poll_timeout_on(owned);
         }
         self.note_events(books.number(), qp);
-        Settled { due_ns: not_before_retry(due_ns, now_ns, is_blocked), patience: Patience::of(qp) }
+        Settled {
+            due_ns: not_before_retry(due_ns, now_ns, is_blocked),
+            patience: Patience::of(qp, now_ns),
+        }
     }
 
     /// Collects the queue pair's events for the engine's caller.

@@ -16,7 +16,10 @@ use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::{Mode, auto};
-use lacuna_proto::qp::{self, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
+use lacuna_proto::qp::{
+    self, PostedReceive, QpConfig, QueuePair, RecvOptions, RecvRequest, SendId, SendRequest,
+    SendStatus,
+};
 use lacuna_wire::{DataHeader, Packet, Seal, pad_bytes};
 use std::sync::atomic::Ordering;
 
@@ -288,9 +291,20 @@ impl Pair {
 
     /// Posts a zeroed buffer.
     pub fn post(&mut self, side: Side, capacity_bytes: usize) -> PostedReceive {
+        self.post_with(side, capacity_bytes, RecvOptions::default())
+    }
+
+    /// Posts a zeroed buffer that is over by these options.
+    pub fn post_with(
+        &mut self,
+        side: Side,
+        capacity_bytes: usize,
+        options: RecvOptions,
+    ) -> PostedReceive {
         let now_ns = self.now_ns;
         let buffer = Placement::from_vec(vec![0; capacity_bytes]);
-        self.end(side).qp().post_receive(now_ns, buffer).expect("a slot is free")
+        let request = RecvRequest { buffer, options, notifies: false };
+        self.end(side).qp().post_receive_with(now_ns, request).expect("a slot is free")
     }
 
     /// Sends bytes, waiting for the receive if need be.

@@ -19,7 +19,8 @@ use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{QueuePair, SendFailure, SendRequest};
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, DataHeader, Flush, FlushMark, Frame, ImmediateFields,
-    ImmediateSplit, Probe, ProbeReply, Qpn, Receives, Report, Run, RunList, U64List,
+    ImmediateSplit, Probe, ProbeReply, Qpn, Read, Receives, ReceivesBefore, Report, Run, RunList,
+    Sent, U64List,
 };
 
 const SLOTS: u64 = 8;
@@ -498,7 +499,7 @@ impl Absurd<'_> {
             1 => psn & 0xFF_FFFF,
             _ => self.short() & 0xFF_FFFF,
         };
-        frames.push(match self.rng.below(7) {
+        frames.push(match self.rng.below(9) {
             0 => Owned::Receives {
                 base: self.number(),
                 posted: self.number(),
@@ -550,6 +551,16 @@ impl Absurd<'_> {
                 reason: CancelReason::from_code(self.rng.below(4) as u8),
             })),
             5 => Owned::Plain(Frame::Probe(Probe { id: self.short(), sent_ns: self.number() })),
+            6 => Owned::Plain(Frame::Sent(Sent { channel, next_psn: psn, before: self.number() })),
+            7 => Owned::Plain(Frame::Read(Read {
+                id: self.number(),
+                key: self.short(),
+                address: self.number(),
+                length: self.number(),
+                sink_key: self.short(),
+                sink_address: self.number(),
+                left_us: self.short(),
+            })),
             _ => {
                 let echo_ns = if self.rng.chance(300_000) { now_ns } else { self.number() };
                 let (id, packet_bytes) = (self.short(), self.short());
@@ -775,6 +786,40 @@ fn a_window_with_absurd_lengths_takes_what_is_sent() {
     let id = qp.post_send(request).unwrap();
     run_dry(&mut qp, now_ns);
     assert!(qp.send_status(id).unwrap().injected);
+}
+
+#[test]
+fn a_peer_that_counts_its_receives_backwards_gets_no_number_twice() {
+    let mut qp = victim("bounded".parse().unwrap());
+    let now_ns = 2 * SECOND;
+    let runs = [Run { count: 4, capacity_bytes: 1000, continues: false }];
+    let window = |sequence, receives| {
+        let receives_before = Frame::ReceivesBefore(ReceivesBefore { base: 0, receives });
+        let posted = Frame::Receives(Receives {
+            base: 0,
+            posted: 4,
+            finished: &[],
+            failed_from: 0,
+            failed: U64List::default(),
+            runs: RunList::from_runs(&runs),
+        });
+        control_body(sequence, &[receives_before, posted])
+    };
+    let request =
+        || SendRequest { data: SendBuffer::from(vec![1; 10]), immediate: None, deadline_ns: None };
+    let body = window(1, 0);
+    qp.on_control(now_ns, 0, &body, body.len()).unwrap();
+    for _ in 0..2 {
+        qp.queue_send(request()).unwrap();
+    }
+    // The receives of the next sends would be those of the first two.
+    let body = window(2, 2);
+    qp.on_control(now_ns, 0, &body, body.len()).unwrap();
+    assert!(qp.open_stream(None).is_err() && qp.post_send(request()).is_err());
+    let late = qp.queue_send(request()).unwrap();
+    assert_eq!(qp.send_status(late).unwrap().outcome, Some(Err(SendFailure::ClosedByPeer)));
+    let (_, data_packets) = run_dry(&mut qp, now_ns);
+    assert_eq!(data_packets, 2);
 }
 
 #[test]

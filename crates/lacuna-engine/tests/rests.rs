@@ -25,8 +25,8 @@ fn pair(rtt_ns: u64) -> Pair {
 }
 
 /// How long an engine may leave the sockets alone for this end.
-fn wait_ns(end: &End) -> u64 {
-    Patience::of(&end.qp()).wait_ns
+fn wait_ns(end: &End, now_ns: u64) -> u64 {
+    Patience::of(&end.qp(), now_ns).wait_ns
 }
 
 /// The waits that sender and receiver allow once `thousandths` of a message have arrived.
@@ -37,7 +37,7 @@ fn rests_at(len: usize, thousandths: u64) -> (u64, u64) {
 fn rests_over(rtt_ns: u64, len: usize, thousandths: u64) -> (u64, u64) {
     let pair = &mut pair(rtt_ns);
     run_to(pair, rtt_ns, len, thousandths);
-    (wait_ns(&pair.a), wait_ns(&pair.b))
+    (wait_ns(&pair.a, pair.now_ns), wait_ns(&pair.b, pair.now_ns))
 }
 
 /// Sends a message until `thousandths` of it have arrived.
@@ -86,9 +86,9 @@ fn behind_a_queue_that_others_keep_rests_are_short() {
         run_to(pair, rtt_ns, 8 << 20, 500);
         let now_ns = pair.now_ns;
         for side in [&mut pair.a, &mut pair.b] {
-            assert!(wait_ns(side) > short_ns);
+            assert!(wait_ns(side, now_ns) > short_ns);
             (0..50).for_each(|_| side.qp().on_rtt_sample(now_ns, 2 * rtt_ns));
-            assert_eq!(wait_ns(side), short_ns, "{rtt_ms} ms");
+            assert_eq!(wait_ns(side, now_ns), short_ns, "{rtt_ms} ms");
         }
     }
 }

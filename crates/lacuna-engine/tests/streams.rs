@@ -177,7 +177,7 @@ fn an_empty_push_behind_the_last_packet_that_can_be_numbered_is_no_packet() {
     push(&mut pair, id, 0, &vec![6; len], false).unwrap();
     push(&mut pair, id, len, &[], true).unwrap();
     assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome == Some(Ok(()))));
-    assert_eq!(pair.b.qp().stats().channels[0].discarded, [0; 5]);
+    assert_eq!(pair.b.qp().stats().channels[0].discarded.iter().sum::<u64>(), 0);
     assert_eq!(take(&mut pair, Side::B, held), vec![6; len]);
 }
 

@@ -26,6 +26,7 @@ mod black_hole;
 pub mod controller;
 mod delivery;
 mod ecn;
+pub mod lateness;
 pub mod ledger;
 pub mod loss;
 pub mod memory;

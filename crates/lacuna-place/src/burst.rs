@@ -13,6 +13,8 @@
 //! All other packets go to `Receive::place`, which makes all checks. Gathered bits are published first,
 //! so that it sees all packets that arrived.
 //!
+//! Packets with the key of a region are placed by `region.rs`.
+//!
 //! Parity packets go to the receive's record. Rows that they make repairable are repaired at the end of
 //! the burst (`repairs.rs`).
 //!
@@ -28,6 +30,7 @@
 #![allow(unsafe_code)]
 
 mod current;
+mod region;
 mod repairs;
 
 pub(crate) use repairs::Repairs;
@@ -175,7 +178,7 @@ impl<'w> BurstPlacer<'w> {
                 Plain::Placed => return Ok(()),
                 Plain::Refused => {
                     has_key?;
-                    self.summary.discarded[Discard::Key.index()] += 1;
+                    self.summary.discard(Discard::Key);
                     return Ok(());
                 }
                 Plain::Other => {}
@@ -342,11 +345,15 @@ impl<'w> BurstPlacer<'w> {
                 is_new = self.summary.count_parity(outcome, payload.len() as u64);
             }
             Err(reason) => {
-                self.summary.discarded[reason.index()] += 1;
-                self.summary.late |= reason == Discard::Late;
-                if reason != Discard::Late {
+                self.summary.discard(reason);
+                match reason {
+                    Discard::Late => {
+                        self.summary.late = true;
+                        self.note_late(header.psn);
+                    }
+                    reason if Discard::REFUSING.contains(&reason) => {}
                     // The packet may not be from the peer, so its sequence number is ignored.
-                    return;
+                    _ => return,
                 }
             }
         }
@@ -357,7 +364,7 @@ impl<'w> BurstPlacer<'w> {
     fn try_place(&mut self, header: &DataHeader, payload: impl Payload) -> Result<Placed, Discard> {
         let geometry = self.table.geometry();
         if header.rkey != self.table.rkey() {
-            return Err(Discard::Key);
+            return self.place_by_key(header, payload);
         }
         let id = self.packet_id(header);
         let PacketId { slot, packet, .. } = id;
@@ -400,6 +407,9 @@ impl<'w> BurstPlacer<'w> {
         };
         current.refresh();
         let placed = placed?;
+        if !matches!(placed, Placed::Duplicate { .. }) {
+            current.receive.touch();
+        }
         self.summary.touch(current.receive.number());
         if let Placed::Parity(outcome) = placed {
             self.repairs.on_parity(current, packet, outcome);
@@ -426,6 +436,13 @@ impl<'w> BurstPlacer<'w> {
             let late_by = *self.next_psn - psn - 1;
             self.summary.reorder_packets = self.summary.reorder_packets.max(late_by);
         }
+    }
+
+    /// Notes how far behind the highest sequence number a packet is that came too late for its message.
+    #[cold]
+    fn note_late(&mut self, wire: u32) {
+        let behind = self.next_psn.saturating_sub(psn::unwrap(wire, *self.next_psn) + 1);
+        self.summary.late_packets = self.summary.late_packets.max(behind);
     }
 
     /// Publishes the gathered bits and unpins the slot.

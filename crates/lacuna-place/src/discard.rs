@@ -15,12 +15,67 @@ pub enum Discard {
     OutOfRange,
     /// Immediate, address and length contradict each other or an earlier packet.
     Inconsistent,
+    /// The message has no place yet, and the key is that of no region.
+    UnknownKey,
+    /// The key of the region does not allow peers to write.
+    Right,
+    /// The key of the region is for another peer.
+    Scope,
+    /// The packet reaches past the end of the key's range.
+    Window,
+    /// The message has no place yet, and the packet's place in the message is unknown: it is parity, or
+    /// empty, or a piece of the last packet.
+    Unbound,
+    /// The key was revoked.
+    Revoked,
+    /// The peer has named too many unknown keys, and is refused for a while.
+    Guesses,
+    /// The region is exclusive, and the packet touches valid bytes.
+    Overlap,
+    /// The receive takes its buffer from a pool, which had none.
+    Pool,
+    /// The application is told of the message by an entry of a queue, which had none free.
+    Entry,
 }
 
 impl Discard {
     /// All reasons, in counter order.
-    pub const ALL: [Self; 5] =
-        [Self::Late, Self::Key, Self::Channel, Self::OutOfRange, Self::Inconsistent];
+    pub const ALL: [Self; 15] = [
+        Self::Late,
+        Self::Key,
+        Self::Channel,
+        Self::OutOfRange,
+        Self::Inconsistent,
+        Self::UnknownKey,
+        Self::Right,
+        Self::Scope,
+        Self::Window,
+        Self::Unbound,
+        Self::Revoked,
+        Self::Guesses,
+        Self::Overlap,
+        Self::Pool,
+        Self::Entry,
+    ];
+
+    /// The reasons that only packets of receives without a buffer of their own are discarded for: their
+    /// place is in a region, or in a buffer of a pool.
+    pub const OF_REGIONS: [Self; 10] = [
+        Self::UnknownKey,
+        Self::Right,
+        Self::Scope,
+        Self::Window,
+        Self::Unbound,
+        Self::Revoked,
+        Self::Guesses,
+        Self::Overlap,
+        Self::Pool,
+        Self::Entry,
+    ];
+
+    /// The reasons that refuse the whole message: the peer has or had the key, but may not do this. Such packets
+    /// are from the peer, and the path has carried them.
+    pub const REFUSING: [Self; 3] = [Self::Right, Self::Window, Self::Revoked];
 
     /// Index of this reason's counter.
     #[inline]
@@ -36,6 +91,16 @@ impl Discard {
             Self::Channel => "channel",
             Self::OutOfRange => "out_of_range",
             Self::Inconsistent => "inconsistent",
+            Self::UnknownKey => "unknown_key",
+            Self::Right => "right",
+            Self::Scope => "scope",
+            Self::Window => "window",
+            Self::Unbound => "unbound",
+            Self::Revoked => "revoked",
+            Self::Guesses => "guesses",
+            Self::Overlap => "overlap",
+            Self::Pool => "pool",
+            Self::Entry => "entry",
         }
     }
 }

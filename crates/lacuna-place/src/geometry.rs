@@ -297,10 +297,12 @@ impl Geometry {
         self.config.seal
     }
 
-    /// Bytes of a data packet that are neither payload nor pad, with an address or without.
+    /// Bytes of a data packet that are neither payload nor pad. `has_address`: its number does not
+    /// give its place. With some seals every packet has an address.
     #[inline]
     pub fn overhead_bytes(&self, has_address: bool) -> u32 {
-        self.config.seal.overhead_bytes(has_address) as u32
+        let seal = self.config.seal;
+        seal.overhead_bytes(has_address || seal.needs_address()) as u32
     }
 
     /// Message slots: the distance after which a message number uses the same slot.
@@ -365,6 +367,16 @@ impl Geometry {
         }
         let (first, stripe_packets) = self.stripes(packet);
         ((slot % channels + (packet - first) / stripe_packets % channels) % channels) as u8
+    }
+
+    /// The channels of the first `packets` packets of a message, a mask.
+    pub fn channels_of(&self, slot: u32, packets: u32) -> u32 {
+        let channels = u32::from(self.config.channels);
+        if channels == 1 {
+            return 1;
+        }
+        let stripes = packets.div_ceil(self.config.stripe_packets).clamp(1, channels);
+        (0..stripes).fold(0, |mask, stripe| mask | 1 << ((slot % channels + stripe) % channels))
     }
 
     /// The first packet number and the packets per stripe of the data, or of the parity if `packet` is

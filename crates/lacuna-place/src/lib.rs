@@ -4,7 +4,9 @@
 //! | module | contents |
 //! |---|---|
 //! | `geometry` | the numbers that both ends agree on: packets, chunks, stripes, slots, and their offsets |
+//! | `region` | registered memory that many queue pairs write by key and offset |
 //! | `placement` | the memory of one receive, shared by several workers |
+//! | `pool` | buffers that receives of several queue pairs share |
 //! | `slot` | an entry of the root key: pins and generations, so that nothing writes after a close |
 //! | `receive` | the record of one receive: packet bits, chunk bits, end, immediate |
 //! | `table` | the slots of one queue pair |
@@ -13,6 +15,7 @@
 //! | `pieces`, `payload` | packets that arrive in pieces; packets of which only the length is known |
 //! | `parity` | the numbers of parity packets, the parity that is kept, and repairs with it |
 //! | `discard` | the reasons why a packet was not placed |
+//! | `reason` | the reasons why a receive is over |
 //! | `prefetch` | software prefetch |
 //!
 //! The crates above read the record. They decide how gaps are repaired, in which order messages are
@@ -20,12 +23,13 @@
 //!
 //! Invariants:
 //! - a bit is set only after its bytes were written;
-//! - each byte has one writer, the worker of its channel, because a packet's offset determines its
-//!   channel;
-//! - once a slot is closed, nothing writes to its buffer any more.
+//! - each byte of a slot has one writer, the worker of its channel, because a packet's offset determines
+//!   its channel; regions have other rules (`region/mod.rs`);
+//! - once a slot is closed, nothing writes to its buffer any more, and once a key is revoked, nothing
+//!   writes to its range.
 //!
 //! All of the transport's unsafe code for memory that threads share is here, and is tested with loom:
-//! `slot.rs`, `placement.rs`, and their users `receive.rs`, `receive/parity.rs`, `burst.rs` and
+//! `slot.rs`, `placement.rs` with `placement/elsewhere.rs`, `region/memory.rs`, and their users `receive.rs`, `receive/parity.rs`, `burst.rs` and
 //! `burst/repairs.rs`, which state why the contracts hold. `prefetch.rs` only issues prefetch hints.
 
 #![deny(unsafe_code)]
@@ -37,8 +41,11 @@ pub mod parity;
 mod payload;
 mod pieces;
 pub mod placement;
+pub mod pool;
 pub mod prefetch;
+pub mod reason;
 pub mod receive;
+pub mod region;
 pub mod slot;
 pub mod summary;
 mod sync;

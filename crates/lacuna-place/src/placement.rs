@@ -7,7 +7,13 @@
 
 #![allow(unsafe_code)]
 
+mod elsewhere;
+
+use crate::discard::Discard;
+use crate::pool::BufferPool;
+use crate::region::{Slices, Unbound};
 use crate::sync::Shadow;
+use elsewhere::Pooled;
 use lacuna_crc::Crc32c;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -19,7 +25,7 @@ use std::sync::Arc;
 /// Other crates can make a placement and post it once, but not share it: with two slots over the same
 /// bytes, the bytes would have two writers.
 pub struct Placement {
-    /// `None` if there is no memory.
+    /// `None` if there is no memory, or not in one piece from the beginning.
     start: Option<NonNull<u8>>,
     len: usize,
     owner: Owner,
@@ -40,6 +46,14 @@ enum Memory {
     Owned(*mut u8, usize, usize),
     /// Memory of the caller.
     Foreign,
+    /// None: the first packet of the message chooses its place in a region.
+    Unbound(Unbound),
+    /// None: the bytes are in a region, which is reached under its key only.
+    InRegion,
+    /// Parts of regions.
+    Slices(Slices),
+    /// A buffer that the first packet takes from a pool.
+    Pooled(Box<Pooled>),
 }
 
 // SAFETY: the memory is plain bytes without thread affinity; accesses from
@@ -64,14 +78,60 @@ impl Placement {
 
     /// A receive of `len` bytes without memory, for a simulation: payloads are not stored, the record is
     /// kept as usual, and chunks cannot be read.
+    #[inline]
     pub fn phantom(len: usize) -> Self {
         Self { start: None, len, owner: Owner::Unique(Memory::Foreign), shadow: Shadow::new(0) }
     }
 
-    /// Whether there is no memory behind it.
+    /// For a receive whose message has no place yet.
+    pub(crate) fn unbound() -> Self {
+        let owner = Owner::Unique(Memory::Unbound(Unbound::default()));
+        Self { start: None, len: 0, owner, shadow: Shadow::new(0) }
+    }
+
+    /// For the record of `len` bytes of a region: whoever places packets writes to the region.
+    pub(crate) fn in_region(len: usize) -> Self {
+        let owner = Owner::Unique(Memory::InRegion);
+        Self { start: None, len, owner, shadow: Shadow::new(0) }
+    }
+
+    /// Parts of regions, which others may write, too.
+    pub fn slices(slices: Slices) -> Self {
+        let len = usize::try_from(slices.len()).unwrap_or(usize::MAX);
+        let owner = Owner::Unique(Memory::Slices(slices));
+        Self { start: None, len, owner, shadow: Shadow::new(0) }
+    }
+
+    /// A buffer that the first packet takes from a pool; [`Placement::into_vec`] returns it then. If none
+    /// is taken out, it goes back to the pool.
+    pub fn pooled(pool: Arc<BufferPool>) -> Self {
+        let len = pool.buffer_bytes();
+        let owner = Owner::Unique(Memory::Pooled(Box::new(Pooled::new(pool))));
+        Self { start: None, len, owner, shadow: Shadow::new(len) }
+    }
+
+    /// The place that the first packet chooses, for a receive without one.
+    #[inline]
+    pub(crate) fn as_unbound(&self) -> Option<&Unbound> {
+        match &self.owner {
+            Owner::Unique(Memory::Unbound(unbound)) => Some(unbound),
+            _ => None,
+        }
+    }
+
+    /// The placement, without what an unbound receive was bound to, which no other receive takes over.
+    #[inline]
+    pub(crate) fn without_bound(self) -> Self {
+        match self.as_unbound() {
+            None => self,
+            Some(_) => Self::phantom(0),
+        }
+    }
+
+    /// Whether there is no memory behind it, as in a simulation.
     #[inline]
     pub fn is_phantom(&self) -> bool {
-        self.start.is_none()
+        self.start.is_none() && matches!(self.memory(), Memory::Owned(..) | Memory::Foreign)
     }
 
     /// Borrows memory that the caller keeps alive (the C library, blocking calls on a borrowed slice).
@@ -88,11 +148,13 @@ impl Placement {
 
     /// Splits the memory into parts of `part_bytes`; the last may be shorter, and there is at least one.
     ///
+    /// A buffer of a pool has one part, however long it is.
+    ///
     /// # Panics
     /// If `part_bytes` is 0 and the memory is not empty.
     #[inline]
     pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = Self> {
-        let (whole, divided) = match self.len <= part_bytes {
+        let (whole, divided) = match self.len <= part_bytes || self.is_pooled() {
             true => (Some(self), None),
             false => (None, Some(self.divide(part_bytes))),
         };
@@ -102,12 +164,18 @@ impl Placement {
     fn divide(self, part_bytes: usize) -> impl Iterator<Item = Self> {
         let (start, len, shadow) = (self.start, self.len, self.shadow.clone());
         let memory = self.share();
-        let part = move |offset: usize| Self {
-            // SAFETY: the part begins within the memory, which is one piece.
-            start: start.map(|start| unsafe { start.add(offset) }),
-            len: part_bytes.min(len - offset),
-            owner: Owner::Shared(memory.clone()),
-            shadow: shadow.part(offset),
+        let part = move |offset: usize| {
+            let len = part_bytes.min(len - offset);
+            Self {
+                // SAFETY: the part begins within the memory, which is one piece.
+                start: start.map(|start| unsafe { start.add(offset) }),
+                len,
+                owner: match &*memory {
+                    Memory::Slices(slices) => Owner::of_slices(slices, offset, len),
+                    _ => Owner::Shared(memory.clone()),
+                },
+                shadow: shadow.part(offset),
+            }
         };
         (0..len).step_by(part_bytes).map(part)
     }
@@ -145,7 +213,28 @@ impl Placement {
         self.len == 0
     }
 
-    /// Copies `bytes` to `offset`.
+    /// Copies `bytes` to `offset` of memory of any kind.
+    ///
+    /// # Errors
+    /// If the pool has no buffer.
+    ///
+    /// # Panics
+    /// If the bytes do not fit.
+    ///
+    /// # Safety
+    /// As for [`Placement::write`].
+    #[inline]
+    pub(crate) unsafe fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), Discard> {
+        if self.start.is_none() {
+            // SAFETY: by contract.
+            return unsafe { self.put_elsewhere(offset, bytes) };
+        }
+        // SAFETY: by contract.
+        unsafe { self.write(offset, bytes) };
+        Ok(())
+    }
+
+    /// Copies `bytes` to `offset` of memory in one piece ([`Placement::is_elsewhere`]).
     ///
     /// # Panics
     /// If the bytes do not fit.
@@ -196,13 +285,25 @@ impl Placement {
     /// As for [`Placement::write`].
     pub(crate) unsafe fn clear(&self, offset: usize, len: usize) {
         assert!(offset <= self.len && len <= self.len - offset);
-        let Some(start) = self.start else { return };
+        let Some(start) = self.start.or_else(|| self.pooled_start()) else {
+            return self.zero_slices(offset, len);
+        };
         self.shadow.write(offset, len);
         // SAFETY: in bounds by the first line, exclusive by contract.
         unsafe { std::ptr::write_bytes(start.as_ptr().add(offset), 0, len) };
     }
 
-    /// The bytes of a range; `None` if there is no memory.
+    /// Zeroes a range of memory that nobody else can write, as the exclusive borrow of its record shows.
+    ///
+    /// # Panics
+    /// If it is out of bounds.
+    pub(crate) fn zero(&mut self, offset: usize, len: usize) {
+        // SAFETY: workers write only through a shared borrow of the record that owns this, and there is
+        // none.
+        unsafe { self.clear(offset, len) };
+    }
+
+    /// The bytes of a range; `None` if there is no memory, or others may write it.
     ///
     /// # Panics
     /// If the range is out of bounds.
@@ -212,7 +313,7 @@ impl Placement {
     #[inline]
     pub(crate) unsafe fn read(&self, offset: usize, len: usize) -> Option<&[u8]> {
         assert!(offset <= self.len && len <= self.len - offset);
-        let start = self.start?;
+        let start = self.start.or_else(|| self.pooled_start())?;
         self.shadow.read(offset, len);
         // SAFETY: in bounds by the first line and initialised (it was a vector's
         // or the contract of `from_raw`); not written by contract.
@@ -235,12 +336,11 @@ impl Placement {
         }
     }
 
-    /// Returns the whole vector; or the placement if other parts exist, or the memory is foreign or a
-    /// phantom.
+    /// Returns the whole vector; or the placement if other parts exist, or the memory is not one.
     #[inline]
     pub fn into_vec(self) -> Result<Vec<u8>, Self> {
         let Self { start, len, owner, shadow } = self;
-        let memory = match owner {
+        let mut memory = match owner {
             Owner::Unique(memory) => memory,
             Owner::Shared(memory) => match Arc::try_unwrap(memory) {
                 Ok(memory) => memory,
@@ -249,16 +349,18 @@ impl Placement {
                 }
             },
         };
-        match *ManuallyDrop::new(memory) {
-            Memory::Owned(start, len, capacity) => {
-                // SAFETY: the parts of a vector taken apart in `from_vec`;
-                // this was the last handle and `Memory` is not dropped.
-                Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
-            }
-            Memory::Foreign => {
-                Err(Self { start, len, owner: Owner::Unique(Memory::Foreign), shadow })
-            }
+        if let Memory::Pooled(pooled) = &mut memory
+            && let Some(buffer) = pooled.take()
+        {
+            return Ok(buffer);
         }
+        let Memory::Owned(vec_start, vec_len, capacity) = memory else {
+            return Err(Self { start, len, owner: Owner::Unique(memory), shadow });
+        };
+        std::mem::forget(memory);
+        // SAFETY: the parts of a vector taken apart in `from_vec`; this was the last handle and `Memory`
+        // is not dropped.
+        Ok(unsafe { Vec::from_raw_parts(vec_start, vec_len, capacity) })
     }
 }
 

@@ -22,6 +22,7 @@
 #![allow(unsafe_code)]
 
 mod bitmaps;
+mod outcome;
 mod parity;
 
 use crate::discard::Discard;
@@ -30,9 +31,11 @@ use crate::parity::{ParityOutcome, ParityStore};
 use crate::payload::Payload;
 use crate::pieces::{Key, Piece, Pieces, Progress};
 use crate::placement::Placement;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::region::{Bound, Unbound};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use bitmaps::long_bitmap;
 use lacuna_crc::Crc32c;
+use std::sync::Arc;
 
 /// One posted receive of one slot.
 ///
@@ -67,7 +70,14 @@ struct Live {
     /// 0 while the length is unknown, then 1 + length in bytes.
     end: AtomicU64,
     /// 1 once a packet carried a fragment of a user immediate.
-    carries_immediate: AtomicU32,
+    carries_immediate: AtomicU8,
+    /// 1 if packets were placed and the protocol has not noted it.
+    touched: AtomicU8,
+    /// 0 while the receive goes on, then its [`Reason`](crate::reason::Reason).
+    reason: AtomicU8,
+    /// 0 while nothing arrived, then 1 + the time of the first and of the last arrival.
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
     /// The bitmaps, if they have one word.
     packet_word: AtomicU64,
     chunk_word: AtomicU64,
@@ -108,13 +118,16 @@ impl Receive {
     ///
     /// # Panics
     /// If the buffer is longer than one slot allows; the caller has checked.
+    #[inline]
     pub(crate) fn new(number: u64, geometry: Geometry, placement: Placement) -> Self {
         let capacity_bytes = placement.len() as u64;
         assert!(capacity_bytes <= geometry.max_message_bytes());
         let packets = geometry.packets(capacity_bytes);
-        let parity = geometry
-            .layout()
-            .map(|layout| Box::new(ParityStore::new(*layout, packets, geometry.channels())));
+        let layout = geometry.layout().filter(|_| placement.as_unbound().is_none());
+        let parity = layout.map(|layout| {
+            let are_shared = placement.is_in_regions();
+            Box::new(ParityStore::new(*layout, packets, geometry.channels(), are_shared))
+        });
         Self {
             number,
             geometry,
@@ -128,11 +141,34 @@ impl Receive {
                 fragments: AtomicU32::new(0),
                 immediate: AtomicU64::new(0),
                 end: AtomicU64::new(0),
-                carries_immediate: AtomicU32::new(0),
+                carries_immediate: AtomicU8::new(0),
+                touched: AtomicU8::new(0),
+                reason: AtomicU8::new(0),
+                first_ns: AtomicU64::new(0),
+                last_ns: AtomicU64::new(0),
                 packet_word: AtomicU64::new(0),
                 chunk_word: AtomicU64::new(0),
             },
         }
+    }
+
+    /// As [`Receive::new`], in memory of its own: the record is built where it stays.
+    #[inline]
+    pub(crate) fn shared(number: u64, geometry: Geometry, placement: Placement) -> Arc<Self> {
+        let place = Arc::<Self>::new_uninit();
+        // Not through a reference to the allocation, which would not allow writing.
+        let memory = Arc::as_ptr(&place).cast::<Self>().cast_mut();
+        // SAFETY: nobody else knows the allocation, and it is initialised by the first line.
+        unsafe {
+            memory.write(Self::new(number, geometry, placement));
+            place.assume_init()
+        }
+    }
+
+    /// A receive without memory, whose first packet chooses the message's place in a region. It keeps
+    /// no record itself: [`Bound::record`] does.
+    pub(crate) fn unbound(number: u64, geometry: Geometry) -> Self {
+        Self::new(number, geometry, Placement::unbound())
     }
 
     /// Message number: the n-th send lands in the n-th receive.
@@ -159,18 +195,66 @@ impl Receive {
         self.geometry.chunks(self.capacity_bytes())
     }
 
+    /// Whether the first packet chooses, or has chosen, the message's place in a region
+    /// ([`RecvTable::post_unbound`](crate::table::RecvTable::post_unbound)). Such a receive has no
+    /// memory, bits or end of its own: the record is that of [`Receive::bound`].
+    #[inline]
+    pub fn is_unbound(&self) -> bool {
+        self.as_unbound().is_some()
+    }
+
+    /// The place that the first packet has chosen, and the record of what arrived there; `None` before
+    /// that, and for a receive with a buffer.
+    #[inline]
+    pub fn bound(&self) -> Option<&Bound> {
+        self.as_unbound()?.get()
+    }
+
+    /// The record of what arrived: that of the place which the first packet has chosen, else this one. An
+    /// unbound receive without a place has nothing in it.
+    #[inline]
+    pub fn record(&self) -> &Self {
+        self.bound().map_or(self, Bound::record)
+    }
+
+    #[inline]
+    pub(crate) fn as_unbound(&self) -> Option<&Unbound> {
+        self.placement.as_unbound()
+    }
+
     /// Places one packet. Called by the one worker of the packet's channel.
     ///
     /// # Safety
     /// The calling thread is the only one that places packets of this chunk,
     /// and the slot of this receive is pinned.
-    #[inline]
+    #[inline(never)]
     pub(crate) unsafe fn place(
         &self,
         at: Position,
         payload: impl Payload,
     ) -> Result<Placed, Discard> {
-        let length = payload.len() as u64;
+        self.place_with(at, payload.len() as u64, || {
+            let Some(bytes) = payload.bytes() else { return Ok(()) };
+            // SAFETY: by contract this thread alone places packets of this chunk,
+            // and the packet's bit is clear, so no other thread writes these bytes,
+            // and readers wait for the chunk bit, which needs this packet's bit.
+            unsafe { self.placement.put(at.offset as usize, bytes) }?;
+            if self.placement.is_in_regions() {
+                self.note_sum(at.packet, bytes);
+            }
+            Ok(())
+        })
+    }
+
+    /// Places one packet of `length` bytes, which `write` brings to their place. Called by the one worker
+    /// of the packet's channel.
+    #[inline(always)]
+    pub(crate) fn place_with(
+        &self,
+        at: Position,
+        length: u64,
+        write: impl FnOnce() -> Result<(), Discard>,
+    ) -> Result<Placed, Discard> {
         let only_immediate = length == 0 && at.packet != 0;
         self.admit(at, length, only_immediate)?;
         if only_immediate {
@@ -181,12 +265,7 @@ impl Receive {
         if let Some(duplicate) = self.duplicate(at) {
             return Ok(duplicate);
         }
-        if let Some(bytes) = payload.bytes() {
-            // SAFETY: by contract this thread alone places packets of this chunk,
-            // and the packet's bit is clear, so no other thread writes these bytes,
-            // and readers wait for the chunk bit, which needs this packet's bit.
-            unsafe { self.placement.write(at.offset as usize, bytes) };
-        }
+        write()?;
         Ok(self.set_packet(at.packet))
     }
 
@@ -199,10 +278,27 @@ impl Receive {
         at: Position,
         piece: Piece,
         payload: impl Payload,
+        pieces: (Key, &mut Pieces),
+    ) -> Result<Placed, Discard> {
+        self.place_piece_with(at, piece, payload.len(), pieces, || {
+            let Some(bytes) = payload.bytes() else { return Ok(()) };
+            let offset = at.offset as usize + piece.start as usize;
+            // SAFETY: as in `place`: the bit of the packet, of which this is a part, is clear.
+            unsafe { self.placement.put(offset, bytes) }
+        })
+    }
+
+    /// Places one piece of `length` bytes, as [`Receive::place_with`] does a packet.
+    pub(crate) fn place_piece_with(
+        &self,
+        at: Position,
+        piece: Piece,
+        length: usize,
         (key, pieces): (Key, &mut Pieces),
+        write: impl FnOnce() -> Result<(), Discard>,
     ) -> Result<Placed, Discard> {
         // A piece must not reach past the end of its packet.
-        let end = u64::from(piece.start) + payload.len() as u64;
+        let end = u64::from(piece.start) + length as u64;
         if end > u64::from(piece.whole_bytes) {
             return Err(Discard::Inconsistent);
         }
@@ -210,12 +306,8 @@ impl Receive {
         if let Some(duplicate) = self.duplicate(at) {
             return Ok(duplicate);
         }
-        if let Some(bytes) = payload.bytes() {
-            let offset = at.offset as usize + piece.start as usize;
-            // SAFETY: as in `place`: the bit of the packet, of which this is a part, is clear.
-            unsafe { self.placement.write(offset, bytes) };
-        }
-        Ok(match pieces.take(key, piece, payload.len() as u32) {
+        write()?;
+        Ok(match pieces.take(key, piece, length as u32) {
             Progress::Duplicate => Placed::Duplicate { chunk: None },
             Progress::Part => Placed::Part,
             Progress::Whole => self.set_packet(at.packet),
@@ -269,6 +361,31 @@ impl Receive {
     #[inline]
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.length_bytes().unwrap_or_else(|| self.capacity_bytes())
+    }
+
+    /// Where packets end that the fast path may place: [`Receive::limit_bytes`] for memory in one piece, 0
+    /// for other memory.
+    #[inline]
+    pub(crate) fn plain_limit_bytes(&self) -> u64 {
+        match self.placement.is_elsewhere() {
+            true => 0,
+            false => self.limit_bytes(),
+        }
+    }
+
+    /// Writes the payload of a repaired packet without setting its bit.
+    ///
+    /// # Errors
+    /// If its memory comes from a pool that has no buffer.
+    ///
+    /// # Panics
+    /// If it does not fit the buffer.
+    ///
+    /// # Safety
+    /// As for [`Receive::write`].
+    pub(crate) unsafe fn put(&self, offset: u64, payload: &[u8]) -> Result<(), Discard> {
+        // SAFETY: by contract.
+        unsafe { self.placement.put(offset as usize, payload) }
     }
 
     /// Writes a packet's payload without setting its bit; see [`Receive::publish`].
@@ -381,10 +498,14 @@ impl Receive {
     /// The user immediate, once all its fragments have arrived (3.2.4).
     #[inline]
     pub fn immediate(&self) -> Option<u32> {
-        let fragments = self.geometry.split().fragments();
-        let all = if fragments == 32 { u32::MAX } else { (1 << fragments) - 1 };
-        (fragments > 0 && self.fragments() == all)
-            .then(|| self.live.immediate.load(Ordering::Relaxed) as u32)
+        let mask = self.fragments();
+        self.geometry.split().join(mask, self.live.immediate.load(Ordering::Relaxed))
+    }
+
+    /// Whether the message carries an immediate of which a part is missing.
+    #[inline]
+    pub fn awaits_immediate(&self) -> bool {
+        self.live.carries_immediate.load(Ordering::Acquire) != 0 && self.immediate().is_none()
     }
 
     /// Whether all chunks up to the end have arrived, and the immediate if the message carries one.
@@ -397,12 +518,22 @@ impl Receive {
         // sent chunks after it, which must not stand for missing ones.
         done >= chunks
             && self.cumulative() == chunks
-            && (self.live.carries_immediate.load(Ordering::Acquire) == 0
-                || self.immediate().is_some())
+            && !self.awaits_immediate()
+            && !self.awaits_end()
+    }
+
+    /// Whether the end of the message has to come, because it does not fill its slot. A buffer that is full
+    /// is complete without; but the place of a write ends with the range of its key, and a write that goes
+    /// on behind it is refused, not cut.
+    fn awaits_end(&self) -> bool {
+        self.placement.is_in_window()
+            && self.capacity_bytes() < self.geometry.max_message_bytes()
+            && self.length_bytes().is_none()
     }
 
     /// The bytes of a complete chunk, up to the end of the message; `None` if it is incomplete, or the
-    /// receive has no memory ([`Placement::phantom`]).
+    /// receive has no memory of its own ([`Placement::phantom`], [`Placement::slices`],
+    /// [`Receive::is_unbound`]).
     pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
         if !self.has_chunk(chunk) {
             return None;
@@ -419,10 +550,13 @@ impl Receive {
         unsafe { self.placement.read(start as usize, (end - start) as usize) }
     }
 
-    /// The memory.
+    /// Takes the memory out of a receive that is over. That of an unbound receive is empty; its bytes are
+    /// in a region. The record, some 300 bytes, stays where it is: its bits say what arrived, and its
+    /// chunks have no bytes any more.
     #[inline]
-    pub fn into_placement(self) -> Placement {
-        self.placement
+    pub fn take_placement(&mut self) -> Placement {
+        let without_memory = Placement::phantom(self.placement.len());
+        std::mem::replace(&mut self.placement, without_memory).without_bound()
     }
 }
 

@@ -28,26 +28,44 @@ pub struct BurstSummary {
     pub marked: u64,
     /// Discarded packets, by [`Discard::index`].
     pub discarded: [u64; Discard::ALL.len()],
+    /// Whether any packet was discarded, which is rare.
+    pub has_discarded: bool,
     /// One past the highest sequence number after the burst.
     pub next_psn: u64,
     /// Whether the burst skipped sequence numbers.
     pub gap: bool,
     /// Reordering distance: the most packets by which a missing packet arrived after a later one.
     pub reorder_packets: u64,
+    /// The same for packets that arrived after their message was over: the most by which one was behind.
+    pub late_packets: u64,
     /// Lowest and highest number of the messages that packets were placed for.
     pub touched: Option<(u64, u64)>,
+    /// A message of which a packet may not be placed, though it names a key that the peer has or had: the
+    /// right is missing, the key was revoked, or the place is outside of its range.
+    pub refused: Option<u64>,
     /// Whether a late packet arrived: the peer has not learned of a completion.
     pub late: bool,
 }
 
 impl BurstSummary {
-    /// Whether any packet had the remote key. Packets without it may come from a third party, so they
-    /// do not show that the peer is alive.
+    /// Whether any packet had the remote key, or the key of a region that it may use. Packets without
+    /// it may come from a third party, so they do not show that the peer is alive.
     #[inline]
     pub fn is_of_the_peer(&self) -> bool {
-        let discarded: u64 = self.discarded.iter().sum();
-        let with_the_key = discarded - self.discarded[Discard::Key.index()];
-        self.packets + self.duplicates + with_the_key > 0
+        self.packets + self.duplicates > 0 || self.has_discarded_with_the_key()
+    }
+
+    #[cold]
+    fn has_discarded_with_the_key(&self) -> bool {
+        let without = [Discard::Key, Discard::UnknownKey, Discard::Scope, Discard::Guesses];
+        let mut with = Discard::ALL.iter().filter(|reason| !without.contains(reason));
+        with.any(|reason| self.discarded[reason.index()] > 0)
+    }
+
+    /// Counts a discarded packet.
+    pub(crate) fn discard(&mut self, reason: Discard) {
+        self.discarded[reason.index()] += 1;
+        self.has_discarded = true;
     }
 
     /// Counts a message that a packet was placed for.

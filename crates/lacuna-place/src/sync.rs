@@ -4,10 +4,10 @@
 //! against loom's memory model, which explores all interleavings of a small case.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -37,6 +37,49 @@ impl<T> UnsafeCell<T> {
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
+    }
+}
+
+/// A cell that is set once.
+#[cfg(not(loom))]
+pub(crate) use std::sync::OnceLock as SetOnce;
+
+/// The standard library's cell, with its order of accesses told to loom. Nothing that loom switches
+/// threads at is between the flag and the cell, so they change together.
+#[cfg(loom)]
+#[derive(Debug)]
+pub(crate) struct SetOnce<T> {
+    is_set: AtomicU32,
+    cell: std::sync::OnceLock<T>,
+}
+
+#[cfg(loom)]
+impl<T> SetOnce<T> {
+    pub(crate) fn new() -> Self {
+        Self { is_set: AtomicU32::new(0), cell: std::sync::OnceLock::new() }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        if self.is_set.load(Ordering::Acquire) == 1 { self.cell.get() } else { None }
+    }
+
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        match self.is_set.fetch_or(1, Ordering::AcqRel) {
+            0 => self.cell.set(value),
+            _ => Err(value),
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.is_set = AtomicU32::new(0);
+        self.cell.take()
+    }
+}
+
+#[cfg(loom)]
+impl<T> Default for SetOnce<T> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::pieces::Pieces;
 use crate::summary::BurstSummary;
 use crate::table::RecvTable;
 use lacuna_code::Codec;
+use lacuna_wire::Seal;
 use std::sync::Arc;
 
 /// The exclusive right to place packets of one channel.
@@ -54,6 +55,11 @@ impl ChannelWriter {
     #[inline]
     pub fn channel(&self) -> u8 {
         self.channel
+    }
+
+    /// The packets' trailer.
+    pub fn seal(&self) -> Seal {
+        self.table.geometry().seal()
     }
 
     /// The slots that this writer places into.

@@ -10,8 +10,8 @@ use lacuna_model::monte_carlo::{
     CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler, StreamedSampler,
 };
 use lacuna_model::{
-    BestEffort, Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random,
-    RepairTiming, SelectiveRepeat, StreamedCoding, TailCoding, Transfer,
+    BestEffort, Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Loss, ModelError,
+    Path, Random, RepairTiming, SelectiveRepeat, StreamedCoding, TailCoding, Transfer,
 };
 use serde::Serialize;
 
@@ -96,6 +96,9 @@ pub struct CompletionQuestion {
     pub has_headers: bool,
     /// Repairs take link time away from first transmissions.
     pub wire_time: bool,
+    /// Also say what the receiver has so long after the first byte was sent. Best effort has a deadline
+    /// already.
+    pub deadline_s: Option<f64>,
     /// Also draw samples of the completion time.
     pub draws: Option<Draws>,
 }
@@ -128,10 +131,47 @@ pub struct CompletionAnswer {
     /// Of best effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
+    /// If there is a deadline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_deadline: Option<ByDeadline>,
     /// The samples, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monte_carlo: Option<Drawn>,
 }
+
+/// What the receiver has by a deadline.
+#[derive(Debug, Clone, Serialize)]
+pub struct ByDeadline {
+    /// From the first byte sent.
+    pub deadline_s: f64,
+    /// Probability that it has the whole message.
+    pub p_complete: f64,
+    /// Of best effort: the expected share of the message that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrived_share: Option<f64>,
+    /// What is assumed.
+    pub assumed: &'static str,
+}
+
+/// What a probability of being in time assumes.
+macro_rules! assumed {
+    ($there:literal) => {
+        concat!(
+            "the time counts from the first byte sent until the receiver has ",
+            $there,
+            "; the receive is posted by then; rate, round trip and loss stay as given, nothing else is on ",
+            "the path, and acknowledgements are not lost"
+        )
+    };
+}
+
+const ASSUMED: &str = assumed!("it");
+/// Of codes whose receiver answers when all parity is in.
+const ASSUMED_OF_CODES: &str =
+    assumed!("it and all of its parity, so some messages are there earlier");
+/// Of modes of both kinds.
+pub(crate) const ASSUMED_OF_MODES: &str =
+    assumed!("it, and under a code all of its parity, so some messages are there earlier");
 
 /// The code of each submessage, except a shorter last one.
 #[derive(Debug, Clone, Serialize)]
@@ -196,6 +236,12 @@ pub struct Drawn {
 /// When samples are requested for something that is not sampled, or a quantity is out of the
 /// model's range.
 pub fn completion(question: &CompletionQuestion) -> Result<CompletionAnswer, CompletionError> {
+    if let Some(deadline_s) = question.deadline_s
+        && !(deadline_s >= 0.0 && deadline_s.is_finite())
+    {
+        let (argument, value, accepted) = ("deadline", deadline_s, "at least 0 s");
+        return Err(ModelError::OutOfRange { argument, value, accepted }.into());
+    }
     if question.draws.is_some() && question.reliability == Reliability::Auto {
         return Err(CompletionError::AutoIsNotDrawn);
     }
@@ -213,9 +259,9 @@ pub fn completion(question: &CompletionQuestion) -> Result<CompletionAnswer, Com
             } else {
                 draw(draws, &RepeatSampler::new(&transfer, timing)?)
             };
-            Ok(CompletionAnswer { monte_carlo: drawn, ..of(&transfer, &model) })
+            Ok(CompletionAnswer { monte_carlo: drawn, ..of(question, &transfer, &model) })
         }
-        Reliability::Code(asked) => coded(asked, &transfer, timing, draws),
+        Reliability::Code(asked) => coded(asked, question, &transfer, timing),
         Reliability::Auto => {
             let model = TailCoding::new(&transfer, &auto::mode(question.packet_bytes)?)?;
             let (asked, choice) = (*model.question(), model.choice());
@@ -226,7 +272,7 @@ pub fn completion(question: &CompletionQuestion) -> Result<CompletionAnswer, Com
                 what: auto::describe(&[(asked, choice)]),
             };
             let p_fallback = model.fallback_probability();
-            Ok(CompletionAnswer { tail: Some(tail), p_fallback, ..of(&transfer, &model) })
+            Ok(CompletionAnswer { tail: Some(tail), p_fallback, ..of(question, &transfer, &model) })
         }
         Reliability::BestEffort { deadline_s } => {
             let model = BestEffort::new(&transfer, deadline_s)?;
@@ -236,17 +282,29 @@ pub fn completion(question: &CompletionQuestion) -> Result<CompletionAnswer, Com
                 p999: model.missing_quantile(0.999),
                 p_complete: model.complete_probability(),
             };
-            Ok(CompletionAnswer { missing: Some(missing), ..of(&transfer, &model) })
+            // The model is of the receiver already.
+            let by_deadline = ByDeadline {
+                deadline_s,
+                p_complete: missing.p_complete,
+                arrived_share: Some(1.0 - missing.mean),
+                assumed: ASSUMED,
+            };
+            Ok(CompletionAnswer {
+                missing: Some(missing),
+                by_deadline: Some(by_deadline),
+                ..of(question, &transfer, &model)
+            })
         }
     }
 }
 
 fn coded(
     asked: CodeQuestion,
+    question: &CompletionQuestion,
     transfer: &Transfer,
     timing: RepairTiming,
-    draws: Option<Draws>,
 ) -> Result<CompletionAnswer, CompletionError> {
+    let draws = question.draws;
     let code = Code::new(asked.kind, asked.k, asked.m)?;
     let short = code.shortened_to(transfer.chunks());
     let used = UsedCode { k: short.k(), m: short.m(), is_shortened: short != code };
@@ -259,7 +317,7 @@ fn coded(
             p_fallback: Some(streamed.fallback_probability()),
             mean_paper_formula_s: Some(model.mean_paper_formula_s()),
             monte_carlo: draw(draws, &StreamedSampler::new(transfer, code, timing)?),
-            ..of(transfer, &streamed)
+            ..of(question, transfer, &streamed)
         });
     }
     Ok(CompletionAnswer {
@@ -267,7 +325,7 @@ fn coded(
         p_fallback: Some(model.fallback_probability()),
         mean_paper_formula_s: Some(model.mean_paper_formula_s()),
         monte_carlo: draw(draws, &CodedSampler::new(transfer, config)?),
-        ..of(transfer, &model)
+        ..of(question, transfer, &model)
     })
 }
 
@@ -293,7 +351,20 @@ fn transfer(question: &CompletionQuestion) -> Result<Transfer, CompletionError> 
     Ok(Transfer::new(&path, &framing, question.size_bytes)?)
 }
 
-fn of(transfer: &Transfer, model: &impl Completion) -> CompletionAnswer {
+fn of(
+    question: &CompletionQuestion,
+    transfer: &Transfer,
+    model: &impl Completion,
+) -> CompletionAnswer {
+    let waits_for_parity =
+        matches!(question.reliability, Reliability::Code(code) if !code.early_ack);
+    let by_deadline = question.deadline_s.map(|deadline_s| ByDeadline {
+        deadline_s,
+        // The model's times are the sender's, who learns of the end half a round trip later.
+        p_complete: model.cdf(deadline_s + question.rtt_s / 2.0),
+        arrived_share: None,
+        assumed: if waits_for_parity { ASSUMED_OF_CODES } else { ASSUMED },
+    });
     CompletionAnswer {
         chunks: transfer.chunks(),
         ideal_s: transfer.ideal_s(),
@@ -306,6 +377,7 @@ fn of(transfer: &Transfer, model: &impl Completion) -> CompletionAnswer {
         code: None,
         tail: None,
         missing: None,
+        by_deadline,
         monte_carlo: None,
     }
 }

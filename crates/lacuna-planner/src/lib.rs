@@ -32,7 +32,7 @@ mod measurement;
 mod plan;
 
 pub use completion::{
-    CodeQuestion, CompletionAnswer, CompletionQuestion, Drawn, Draws, LossPer, Missing,
+    ByDeadline, CodeQuestion, CompletionAnswer, CompletionQuestion, Drawn, Draws, LossPer, Missing,
     Reliability, UsedCode, UsedTail, completion,
 };
 pub use drops::{Drops, draw_drops};
@@ -42,10 +42,10 @@ pub use error::{
 };
 pub use figures::{DROPS_FIGURE, ENCODING_FIGURE, FigureOptions, Headline, WrittenFigure};
 pub use lacuna_model::CodeKind;
-pub use lacuna_model::plan::{Expected, LossKnown, Objective, Plan, Question};
+pub use lacuna_model::plan::{Expected, InTime, LossKnown, Objective, Plan, Question};
 pub use plan::{
-    AutoAnswer, CandidateAnswer, FlipAnswer, Measured, PlanAnswer, PlanRequest, Recommendation,
-    Recommended, fibre_rtt_s, recommend,
+    AutoAnswer, CandidateAnswer, FlipAnswer, InTimeAnswer, Measured, PlanAnswer, PlanRequest,
+    Recommendation, Recommended, UnrepairedAnswer, fibre_rtt_s, recommend,
 };
 
 use lacuna_wire::Seal;

@@ -1,5 +1,8 @@
-//! Send buffers: shared memory that does not change while the transport may still send from it.
+//! Send buffers: shared memory that does not change while the transport may still send from it, or of
+//! which it copies what it sends.
 
+use lacuna_place::region::Slices;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -68,12 +71,45 @@ impl Memory for Zeros {
     }
 }
 
-/// A range of a [`Memory`], which it keeps alive. Cloning it counts a reference.
+/// Bytes that cannot be borrowed as one piece: they lie in several places, or others may write them at
+/// any time. The transport copies each run of packets when it builds it, again for each repair.
+///
+/// Bytes that change while a send is under way arrive as they were at one time or another; parity that
+/// was computed of others then repairs to bytes that never were.
+pub trait Gather: Send + Sync {
+    /// Number of bytes.
+    fn size_bytes(&self) -> usize;
+
+    /// Copies from `offset` to all of `out`.
+    ///
+    /// # Panics
+    /// If the range reaches past the end.
+    fn copy_to(&self, offset: usize, out: &mut [u8]);
+}
+
+impl Gather for Slices {
+    fn size_bytes(&self) -> usize {
+        self.len() as usize
+    }
+
+    fn copy_to(&self, offset: usize, out: &mut [u8]) {
+        self.read(offset as u64, out).expect("the range is in the list");
+    }
+}
+
+/// A range of a [`Memory`] or of what can be [gathered](Gather), which it keeps alive. Cloning it counts
+/// a reference.
 #[derive(Clone)]
 pub struct SendBuffer {
-    memory: Arc<dyn Memory>,
+    source: Source,
     offset: usize,
     len: usize,
+}
+
+#[derive(Clone)]
+enum Source {
+    Borrowed(Arc<dyn Memory>),
+    Gathered(Arc<dyn Gather>),
 }
 
 /// A range outside of the memory. The caller's fault.
@@ -92,7 +128,18 @@ impl SendBuffer {
     /// All of `memory`.
     pub fn new(memory: Arc<dyn Memory>) -> Self {
         let len = memory.size_bytes();
-        Self { memory, offset: 0, len }
+        Self { source: Source::Borrowed(memory), offset: 0, len }
+    }
+
+    /// All bytes that `memory` gathers.
+    pub fn gathered(memory: Arc<dyn Gather>) -> Self {
+        let len = memory.size_bytes();
+        Self { source: Source::Gathered(memory), offset: 0, len }
+    }
+
+    /// A copy of these bytes, so that the caller's may change at once (an *inline* send of verbs).
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Self::from(bytes.to_vec())
     }
 
     /// A part of this buffer.
@@ -100,7 +147,7 @@ impl SendBuffer {
         if offset > self.len || len > self.len - offset {
             return Err(RangeError { offset, len, memory_bytes: self.len });
         }
-        Ok(Self { memory: self.memory.clone(), offset: self.offset + offset, len })
+        Ok(Self { source: self.source.clone(), offset: self.offset + offset, len })
     }
 
     /// Takes the first `len` bytes off this buffer.
@@ -125,21 +172,69 @@ impl SendBuffer {
     /// The bytes of a range. Nobody may be writing to them.
     ///
     /// # Panics
-    /// If it reaches out of the buffer.
+    /// If it reaches out of the buffer, or its bytes must be gathered ([`SendBuffer::gathered`]).
     #[inline]
     pub fn range(&self, offset: usize, len: usize) -> &[u8] {
+        self.try_range(offset, len).expect("the bytes are in one piece")
+    }
+
+    /// The bytes of a range; `None` if they must be gathered. Nobody may be writing to them.
+    ///
+    /// # Panics
+    /// If it reaches out of the buffer.
+    #[inline]
+    pub fn try_range(&self, offset: usize, len: usize) -> Option<&[u8]> {
         assert!(offset <= self.len && len <= self.len - offset);
-        self.memory.range(self.offset + offset, len)
+        match &self.source {
+            Source::Borrowed(memory) => Some(memory.range(self.offset + offset, len)),
+            Source::Gathered(_) => None,
+        }
+    }
+
+    /// Copies from `offset` to all of `out`.
+    ///
+    /// # Panics
+    /// If the range reaches out of the buffer.
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
+        assert!(offset <= self.len && out.len() <= self.len - offset);
+        match &self.source {
+            Source::Borrowed(memory) => {
+                out.copy_from_slice(memory.range(self.offset + offset, out.len()));
+            }
+            Source::Gathered(memory) => memory.copy_to(self.offset + offset, out),
+        }
+    }
+
+    /// The bytes of a range, copied if they must be gathered.
+    ///
+    /// # Panics
+    /// If it reaches out of the buffer.
+    pub(crate) fn borrow_or_copy(&self, offset: usize, len: usize) -> Cow<'_, [u8]> {
+        match self.try_range(offset, len) {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => {
+                let mut bytes = vec![0; len];
+                self.copy_to(offset, &mut bytes);
+                Cow::Owned(bytes)
+            }
+        }
     }
 }
 
-/// All bytes of the buffer. Nobody may write to any of them meanwhile.
+/// All bytes of the buffer. Nobody may write to any of them meanwhile. Panics if they must be gathered
+/// ([`SendBuffer::copy_to`] does not).
 impl Deref for SendBuffer {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
         self.range(0, self.len)
+    }
+}
+
+impl From<Slices> for SendBuffer {
+    fn from(slices: Slices) -> Self {
+        Self::gathered(Arc::new(slices))
     }
 }
 
@@ -180,6 +275,26 @@ mod tests {
         assert_eq!(buffer.len(), 1 << 40);
         buffer.split_to(1 << 39).unwrap();
         assert_eq!(buffer.range((1 << 39) - 100, 100), [0; 100]);
+    }
+
+    #[test]
+    fn gathered_bytes_are_copied_and_not_borrowed() {
+        struct Count(usize);
+        impl Gather for Count {
+            fn size_bytes(&self) -> usize {
+                self.0
+            }
+
+            fn copy_to(&self, offset: usize, out: &mut [u8]) {
+                (offset..).zip(out).for_each(|(at, byte)| *byte = at as u8);
+            }
+        }
+        let part = SendBuffer::gathered(Arc::new(Count(100))).part(10, 50).unwrap();
+        assert_eq!((part.len(), part.try_range(3, 2)), (50, None));
+        assert_eq!(*part.borrow_or_copy(3, 2), [13, 14]);
+        let mut out = [0; 3];
+        SendBuffer::copy_of(&[1, 2, 3, 4]).copy_to(1, &mut out);
+        assert_eq!(out, [2, 3, 4]);
     }
 
     #[test]

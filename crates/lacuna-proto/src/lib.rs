@@ -16,3 +16,4 @@ pub mod modes;
 pub mod probe;
 mod probe_rounds;
 pub mod qp;
+pub mod ranges;

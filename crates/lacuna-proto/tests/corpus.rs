@@ -53,7 +53,7 @@ fn write_seeds() {
     };
     let channels = (1..=2).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
     let info = info_of(&config, channels).emit();
-    accept.welcome(Welcoming { is_mtu_given: false, info, keeps: true });
+    accept.welcome(Welcoming { is_mtu_given: false, info, keeps: true, siblings: vec![] });
     let welcome = accept.poll_bytes();
     let goodbye = [0; 4];
     fs::create_dir_all(folder()).expect("a folder");

@@ -40,7 +40,11 @@ impl Blames for ConnectError {
 impl Blames for QueuePairError {
     fn fault(&self) -> Fault {
         match self {
-            Self::Geometry(_) | Self::Engine(_) | Self::NoRate | Self::Zero { .. } => Fault::Caller,
+            Self::Geometry(_)
+            | Self::Engine(_)
+            | Self::NoRate
+            | Self::Zero { .. }
+            | Self::Wire { .. } => Fault::Caller,
             Self::Context(error) => error.fault(),
             Self::TooMany { .. } | Self::System { .. } => Fault::Machine,
             _ => Fault::Peer,

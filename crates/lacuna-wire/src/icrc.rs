@@ -13,7 +13,14 @@
 //! | BTH | byte 4: FECN, BECN, six reserved bits |
 //!
 //! So the sender must know the packet's addresses, ports, lengths (including the ICRC) and, over
-//! IPv4, its identification, exactly as they arrive.
+//! IPv4, its identification, exactly as they arrive. `flow.rs` computes the ICRC in two parts: the
+//! protocol's, and that of whoever knows these.
+
+mod flow;
+mod power;
+
+pub use flow::IcrcFlow;
+pub(crate) use flow::inner;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -49,22 +56,30 @@ const MASKED_BYTES_MAX: usize = ROUTE_HEADER_BYTES + 40 + 8 + field::BTH_VARIANT
 /// `pieces` are the bytes from the BTH to the pad, in order.
 #[must_use]
 pub fn icrc_ipv4(ip: &[u8; 20], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
-    let mut ip = *ip;
-    ip[field::ipv4::TYPE_OF_SERVICE] = 0xff;
-    ip[field::ipv4::TIME_TO_LIVE] = 0xff;
-    ip[field::ipv4::CHECKSUM].fill(0xff);
-    icrc(&ip, udp, pieces)
+    icrc(&mask_ipv4(*ip), udp, pieces)
 }
 
 /// The ICRC of an IPv6 packet. `ip` and `udp` are the headers as sent, without extension headers;
 /// `pieces` are the bytes from the BTH to the pad, in order.
 #[must_use]
 pub fn icrc_ipv6(ip: &[u8; 40], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
-    let mut ip = *ip;
+    icrc(&mask_ipv6(*ip), udp, pieces)
+}
+
+/// The header with ones for what routers change.
+fn mask_ipv4(mut ip: [u8; 20]) -> [u8; 20] {
+    ip[field::ipv4::TYPE_OF_SERVICE] = 0xff;
+    ip[field::ipv4::TIME_TO_LIVE] = 0xff;
+    ip[field::ipv4::CHECKSUM].fill(0xff);
+    ip
+}
+
+/// The same of IPv6.
+fn mask_ipv6(mut ip: [u8; 40]) -> [u8; 40] {
     ip[field::ipv6::VERSION_AND_CLASS] |= 0x0f;
     ip[field::ipv6::CLASS_AND_FLOW].fill(0xff);
     ip[field::ipv6::HOP_LIMIT] = 0xff;
-    icrc(&ip, udp, pieces)
+    ip
 }
 
 fn icrc(masked_ip: &[u8], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {

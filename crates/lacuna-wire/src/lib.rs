@@ -50,10 +50,10 @@ pub use control::{
 pub use data::{DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, pad_bytes};
 pub use frame::{
     Ack, Cancel, CancelReason, ChannelReport, Entry, FRAME_HEADER_BYTES, Flush, FlushMark, Frame,
-    FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Receives, Report, Run, RunList,
-    U64List,
+    FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Read, ReadRefusal, ReadRefused,
+    Receives, ReceivesBefore, Relayed, Report, Run, RunList, Sent, U64List,
 };
-pub use icrc::{ICRC_BYTES, icrc_ipv4, icrc_ipv6};
+pub use icrc::{ICRC_BYTES, IcrcFlow, icrc_ipv4, icrc_ipv6};
 pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};
 pub use info::{CodeInfo, InfoError, InfoField, QpInfo, ReportsInfo};
 pub use lacuna_crc::Crc32c;

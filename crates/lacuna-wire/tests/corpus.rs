@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DataHeader, Flush,
-    FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn, Receives, Report,
-    Run, RunList, Seal, U64List, parse,
+    FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn, Read, ReadRefusal,
+    ReadRefused, Receives, ReceivesBefore, Relayed, Report, Run, RunList, Seal, Sent, U64List,
+    parse,
 };
 
 fn folder(target: &str) -> PathBuf {
@@ -121,6 +122,19 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
         chunks: &[0xfe, 0xff, 0x01],
     });
     let cancel = Frame::Cancel(Cancel { message: 42, reason: CancelReason::Deadline });
+    let sent = Frame::Sent(Sent { channel: 1, next_psn: 0xff_fffe, before: 41 });
+    let read = Frame::Read(Read {
+        id: 3,
+        key: 0x1122_3344,
+        address: 4096,
+        length: 65_536,
+        sink_key: 0x5566_7788,
+        sink_address: 0,
+        left_us: 1_000_000,
+    });
+    let refused = Frame::ReadRefused(ReadRefused { id: 2, why: ReadRefusal::Range });
+    let before = Frame::ReceivesBefore(ReceivesBefore { base: 40, receives: 36 });
+    let relayed = Frame::Relayed(Relayed { queue_pair: 18, body: &[1, 0, 0, 0, 9] });
     let probe = Frame::Probe(Probe { id: 1, sent_ns: 1_000_000 });
     let reply = Frame::ProbeReply(ProbeReply { id: 1, echo_ns: 1_000_000, packet_bytes: 1400 });
     let (report, flush) = (Frame::Report(report), Frame::Flush(flush));
@@ -130,10 +144,14 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
         ("reply", vec![reply]),
         ("report", vec![report]),
         ("receives", vec![receives]),
+        ("receives_before", vec![before, receives]),
+        ("relayed", vec![receives, relayed]),
         ("ack", vec![ack]),
         ("flush", vec![flush]),
         ("cancel", vec![cancel]),
-        ("all", vec![receives, ack, report, flush, cancel, reply, probe, Frame::Padding(3)]),
+        ("sent", vec![sent]),
+        ("read", vec![read, refused]),
+        ("all", vec![receives, ack, report, flush, cancel, sent, reply, probe, Frame::Padding(3)]),
     ]
 }
 
@@ -152,6 +170,7 @@ fn info(channels: Vec<std::net::SocketAddr>) -> QpInfo {
         credit_bytes: 212_992,
         channels,
         code: None,
+        seal: Seal::Crc32c,
         reports: None,
     }
 }

@@ -65,6 +65,7 @@ impl Attempt {
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
         config.check()?;
+        config.check_wire(&context.capabilities())?;
         let began = Instant::now();
         let found = address::look_up(peer).map_err(|error| {
             // The system's resolver does not report a lack of descriptors as such.
@@ -265,6 +266,8 @@ fn retry_after(error: &ConnectError) -> Option<Retry> {
                 io::ErrorKind::ConnectionRefused => Some(Retry::Briefly),
                 io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
+                // Reset between two calls: the socket has no peer any more.
+                | io::ErrorKind::NotConnected
                 | io::ErrorKind::BrokenPipe => Some(Retry::UntilDeadline),
                 _ => None,
             }

@@ -7,7 +7,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::error::PostReceiveError;
+use crate::completed::RecvOptions;
+use crate::error::{PostReceiveError, QueueError};
 use crate::handles::RecvHandle;
 use crate::queue_pair::QueuePair;
 use lacuna_place::placement::Placement;
@@ -85,7 +86,41 @@ impl QueuePair {
         len: usize,
     ) -> Result<RecvHandle, PostReceiveError> {
         // SAFETY: the caller's promise is the contract.
-        self.post_placement(unsafe { Placement::from_raw(start, len) })
+        unsafe { self.post_recv_raw_with(start, len, RecvOptions::default()) }
+    }
+
+    /// As [`QueuePair::post_recv_raw`], with a deadline, a grace, or zeros for what is missing.
+    ///
+    /// # Safety
+    /// As for [`QueuePair::post_recv_raw`].
+    pub unsafe fn post_recv_raw_with(
+        &self,
+        start: *mut u8,
+        len: usize,
+        options: RecvOptions,
+    ) -> Result<RecvHandle, PostReceiveError> {
+        // SAFETY: the caller's promise is the contract.
+        self.post_recv_with(unsafe { Placement::from_raw(start, len) }, options)
+    }
+
+    /// As [`QueuePair::queue_recv`], over foreign memory.
+    ///
+    /// # Errors
+    /// As [`QueuePair::queue_recv`].
+    ///
+    /// # Safety
+    /// As for [`Placement::from_raw`]: the memory is valid, and nobody else touches it, until the
+    /// completion of the receive was polled and its [`crate::EndedReceive`] was taken or dropped. The
+    /// completion remains in the queue when the queue pair has gone.
+    pub unsafe fn queue_recv_raw(
+        &self,
+        start: *mut u8,
+        len: usize,
+        options: RecvOptions,
+        user_data: u64,
+    ) -> Result<(), QueueError<PostReceiveError>> {
+        // SAFETY: the caller's promise is the contract.
+        self.queue_recv(unsafe { Placement::from_raw(start, len) }, options, user_data)
     }
 }
 

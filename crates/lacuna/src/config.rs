@@ -2,10 +2,11 @@
 
 use crate::context::Context;
 use crate::error::QueuePairError;
+use lacuna_datapath::{Capabilities, TrailerOffload};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::{ControllerConfig, Kind as ControllerKind, StartRate};
 use lacuna_place::geometry::{Geometry, GeometryError};
-use lacuna_proto::handshake::Parameters;
+use lacuna_proto::handshake::{Parameters, Role, Wire};
 use lacuna_proto::modes::Mode;
 use lacuna_wire::ImmediateSplit;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// Parameters of a queue pair or a connection. The defaults fit most paths; fields are independent
 /// of each other.
 ///
-/// Mode, chunk, split, generations, longest message and tag of a connection come from the
+/// Mode, chunk, split, generations, longest message, tag and wire of a connection come from the
 /// connecting end; a [`crate::Listener`]'s are ignored. The other fields are each end's own, except
 /// the MTU: if both ends give one, the smaller holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +56,66 @@ pub struct ConnectionConfig {
     /// Time limit of connecting, handshake included. At the accepting end, the time limit of a
     /// peer's part of the handshake.
     pub connect_timeout: Duration,
+    /// Whether the ends write to each other's regions ([`crate::Connection::write_to`]): takes a second queue
+    /// pair, and some 100 KB, at each end. The connecting end's choice.
+    pub one_sided: bool,
+    /// Classes of messages beside the usual one, each of which takes a queue pair at each end
+    /// ([`crate::Connection::class`]). The connecting end's choice.
+    pub classes: Classes,
+    /// The form of data packets: short, or as RDMA cards take them. With [`Wire::Rdma`] connecting
+    /// fails if either end's datapath or the path between them does not suit it.
+    pub wire: Wire,
     /// A word of the application, for the accepting end to read with [`crate::Connection::tag`]:
     /// what this connection is for.
     pub tag: u64,
+}
+
+/// Classes of messages, for what shares a connection and not a fate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Repaired whatever the connection's mode is, and not held up by messages of other classes: for
+    /// what the application has to say beside its bulk.
+    Critical,
+    /// Not repaired whatever the connection's mode is: receives end in time, as in mode `bounded`.
+    Droppable,
+}
+
+/// A set of classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Classes {
+    /// [`Class::Critical`].
+    pub critical: bool,
+    /// [`Class::Droppable`].
+    pub droppable: bool,
+}
+
+impl Classes {
+    /// None but the usual one.
+    pub const NONE: Self = Self { critical: false, droppable: false };
+    /// All.
+    pub const ALL: Self = Self { critical: true, droppable: true };
+}
+
+impl Class {
+    pub(crate) fn role(self) -> Role {
+        match self {
+            Self::Critical => Role::Critical,
+            Self::Droppable => Role::Droppable,
+        }
+    }
+}
+
+impl ConnectionConfig {
+    /// The further queue pairs that it asks for.
+    pub(crate) fn roles(&self) -> impl Iterator<Item = Role> + use<> {
+        let Classes { critical, droppable } = self.classes;
+        let roles = [
+            (Role::OneSided, self.one_sided),
+            (Role::Critical, critical),
+            (Role::Droppable, droppable),
+        ];
+        roles.into_iter().filter_map(|(role, is_wanted)| is_wanted.then_some(role))
+    }
 }
 
 impl Default for ConnectionConfig {
@@ -75,6 +133,9 @@ impl Default for ConnectionConfig {
             deadline: DEADLINE,
             silence: SILENCE,
             connect_timeout: Duration::from_secs(10),
+            one_sided: false,
+            classes: Classes::NONE,
+            wire: Wire::default(),
             tag: 0,
         }
     }
@@ -96,14 +157,43 @@ impl ConnectionConfig {
             generations: self.generations,
             max_message_bytes: self.max_message_bytes,
             tag: self.tag,
+            wire: self.wire,
         }
     }
 
     /// This end's own fields, with `parameters` for those that the connecting end chooses.
     pub(crate) fn with(&self, parameters: &Parameters) -> Self {
-        let Parameters { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
-            *parameters;
-        Self { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag, ..*self }
+        let Parameters {
+            mode,
+            chunk_bytes,
+            mtu_bytes,
+            split,
+            generations,
+            max_message_bytes,
+            tag,
+            wire,
+        } = *parameters;
+        Self {
+            mode,
+            chunk_bytes,
+            mtu_bytes,
+            split,
+            generations,
+            max_message_bytes,
+            tag,
+            wire,
+            ..*self
+        }
+    }
+
+    /// Refuses a form of packets that this end's datapath cannot send.
+    pub(crate) fn check_wire(&self, datapath: &Capabilities) -> Result<(), QueuePairError> {
+        match self.wire {
+            Wire::Rdma if datapath.trailer != TrailerOffload::Icrc => {
+                Err(QueuePairError::Wire { wire: self.wire, datapath: datapath.name })
+            }
+            Wire::Short | Wire::Rdma => Ok(()),
+        }
     }
 
     /// Refuses settings that can only fail later: `Fixed` without a rate, a rate of 0, a silence of
@@ -143,6 +233,8 @@ pub struct Chosen {
     pub mode: String,
     /// Payload bytes of a packet.
     pub mtu_bytes: u32,
+    /// Form of data packets.
+    pub wire: &'static str,
     /// Whether `mtu_bytes` was found by probing.
     pub mtu_probed: bool,
     /// Bytes per chunk.
@@ -185,6 +277,7 @@ impl Chosen {
         Self {
             mode: config.mode.to_string(),
             mtu_bytes: geometry.mtu_bytes(),
+            wire: Wire::of_seal(geometry.seal()).name(),
             mtu_probed: config.mtu_bytes.is_none(),
             chunk_bytes: geometry.chunk_bytes(),
             slot_bytes: geometry.max_message_bytes(),
@@ -213,6 +306,9 @@ impl std::fmt::Display for Chosen {
             self.mtu_bytes,
             if self.mtu_probed { "probed" } else { "given" },
         )?;
+        if self.wire != Wire::default().name() {
+            write!(f, "wire {}, ", self.wire)?;
+        }
         match (self.channels, self.channels_here) {
             (1, 1) => write!(f, "1 channel")?,
             (channels, here) if channels == here => write!(f, "{channels} channels")?,
@@ -306,6 +402,7 @@ mod tests {
         Chosen {
             mode: "sr".to_owned(),
             mtu_bytes: 4096,
+            wire: "short",
             mtu_probed: true,
             chunk_bytes: 4096,
             slot_bytes: 1 << 30,
@@ -344,6 +441,12 @@ mod tests {
             "mode sr, chunk 4096 B, mtu 4096 B (given), 1 channel,\n    \
              udp with offloads, rate 2.500 Gbit/s (up to 3640 KiB in flight), rtt 25.104 ms"
         );
+    }
+
+    #[test]
+    fn a_form_of_packets_that_is_not_the_usual_one_is_said() {
+        let rdma = Chosen { wire: "rdma", ..chosen() };
+        assert!(rdma.to_string().contains("mtu 4096 B (probed), wire rdma, 1 channel"), "{rdma}");
     }
 
     #[test]

@@ -5,16 +5,18 @@
 
 use crate::accept_queue::{self, AcceptQueue};
 use crate::attempt;
-use crate::borrowed::Borrowed;
 use crate::clock::after;
-use crate::config::{Chosen, ConnectionConfig};
+use crate::completed::RecvOptions;
+use crate::config::{Chosen, Class, ConnectionConfig};
 use crate::context::Context;
 use crate::error::{
     ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, SendError,
 };
 use crate::handles::{RecvHandle, SendHandle, wait_for};
-use crate::handshake::{self, Agreed, Answer, Incoming};
+use crate::handshake::{self, Agreed, Answer, Incoming, Siblings};
 use crate::monitor::Watched;
+use crate::offered::OfferedSend;
+use crate::place::RecvPlace;
 use crate::queue_pair::QueuePair;
 use crate::reuse::{ListenerPool, Origin};
 use crate::stats::ConnectionStats;
@@ -22,8 +24,10 @@ use lacuna_datapath::process::Own;
 #[cfg(unix)]
 use lacuna_datapath::process::descriptors;
 use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::handshake::Role;
+use lacuna_proto::handshake::goodbye;
 use lacuna_proto::qp::Failure;
-use lacuna_wire::{ControlWriter, Packet};
+use lacuna_wire::ControlWriter;
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::ControlFlow;
@@ -33,6 +37,8 @@ use std::time::{Duration, Instant};
 /// Longest final report. It travels over TCP, so no packet size bounds it, and must hold all
 /// frames.
 const LAST_WORDS_BYTES_MAX: usize = 8 << 10;
+/// The same of a sibling: all together fit the goodbye.
+const SIBLING_WORDS_BYTES_MAX: usize = 2 << 10;
 
 /// A queue pair whose peer was found, agreed with, and is watched: messages of any length, in
 /// order, each into the receive that the peer posted for it.
@@ -51,6 +57,8 @@ pub struct Connection {
 
 struct Inner {
     queue_pair: QueuePair,
+    /// Further queue pairs that both ends have.
+    siblings: Siblings,
     config: ConnectionConfig,
     chosen: Chosen,
     peer: SocketAddr,
@@ -290,16 +298,18 @@ impl Connection {
     }
 
     pub(crate) fn new(agreed: Agreed) -> Result<Self, ConnectError> {
-        let Agreed { queue_pair, config, chosen, peer, control, origin } = agreed;
+        let Agreed { queue_pair, siblings, config, chosen, peer, control, origin } = agreed;
         let context = &queue_pair.owner.context;
         let watched = context.monitor().add(control, origin, &queue_pair.owner.shared);
         let watched = watched.map_err(|source| ContextError::System {
             what: "to watch the control connection",
             source,
         })?;
+        let shared = siblings.all().map(|sibling| &sibling.owner.shared);
+        watched.add_siblings(context.clock(), shared);
         tracing::info!(%peer, %chosen, "connected");
         let started = Instant::now();
-        let inner = Inner { queue_pair, config, chosen, peer, watched, started };
+        let inner = Inner { queue_pair, siblings, config, chosen, peer, watched, started };
         Ok(Self { inner: Own::new(Arc::new(inner)) })
     }
 
@@ -323,6 +333,22 @@ impl Connection {
         &self.inner.queue_pair
     }
 
+    /// The queue pair of a class of messages, if both ends have it ([`ConnectionConfig::classes`]): its sends
+    /// land in its own receives. Messages of different classes keep no order.
+    pub fn class(&self, class: Class) -> Option<&QueuePair> {
+        self.inner.siblings.get(class.role())
+    }
+
+    /// The queue pair of the one-sided operations.
+    pub(crate) fn one_sided(&self) -> Option<&QueuePair> {
+        self.inner.siblings.get(Role::OneSided)
+    }
+
+    /// Time limit of operations without one of their own.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.inner.config.deadline
+    }
+
     /// Why the connection has failed, if so.
     pub fn failure(&self) -> Option<Failure> {
         self.inner.queue_pair.failure()
@@ -333,8 +359,22 @@ impl Connection {
     /// # Errors
     /// When no slot is free, the buffer is longer than all slots together, or the connection has
     /// ended. The buffer is dropped.
-    pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
-        self.inner.queue_pair.post_recv(buffer)
+    pub fn post_recv(&self, place: impl Into<RecvPlace>) -> Result<RecvHandle, PostReceiveError> {
+        self.inner.queue_pair.post_recv(place)
+    }
+
+    /// As [`Connection::post_recv`], with a deadline, a grace, or zeros for what is missing. In a
+    /// bounded mode a receive without a deadline ends, too, when the sender has said that it sent
+    /// everything.
+    ///
+    /// # Errors
+    /// As [`Connection::post_recv`].
+    pub fn post_recv_with(
+        &self,
+        place: impl Into<RecvPlace>,
+        options: RecvOptions,
+    ) -> Result<RecvHandle, PostReceiveError> {
+        self.inner.queue_pair.post_recv_with(place, options)
     }
 
     /// Starts a send of any length. Wait for it on the handle; it fails after the connection's
@@ -356,6 +396,20 @@ impl Connection {
         self.inner.queue_pair.send_within(data.into(), immediate, deadline)
     }
 
+    /// Starts a send of `len` bytes that are written part by part, each of which leaves as soon as it is
+    /// written. It fails after the connection's deadline.
+    ///
+    /// # Errors
+    /// As [`Connection::start_send`].
+    pub fn send_offered(
+        &self,
+        len: usize,
+        immediate: Option<u32>,
+    ) -> Result<OfferedSend, PostSendError> {
+        let deadline = Some(self.inner.config.deadline);
+        self.inner.queue_pair.send_offered_within(len, immediate, deadline)
+    }
+
     /// As [`Connection::start_send`], with a deadline of its own.
     pub fn start_send_within(
         &self,
@@ -369,18 +423,7 @@ impl Connection {
     /// Waits until the peer has posted the receive for the next message, as far as this end knows:
     /// a send that is started then leaves at once.
     pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), SendError> {
-        let owner = &self.inner.queue_pair.owner;
-        let deadline_ns = after(owner.context.clock().now_ns(), timeout);
-        if !owner.shared.with_qp(lacuna_proto::qp::QueuePair::is_clear_to_send) {
-            // The workers ask the peer from now on.
-            owner.shared.kick();
-        }
-        let clear = wait_for(owner, deadline_ns, |qp| match qp.failure() {
-            Some(failure) => Some(Err(PostSendError::Failed(failure))),
-            None => qp.is_clear_to_send().then_some(Ok(())),
-        });
-        let not_yet = || Err(owner.shared.with_qp(|qp| qp.unposted()));
-        Ok(clear.unwrap_or_else(not_yet)?)
+        self.inner.queue_pair.wait_clear_to_send(timeout)
     }
 
     /// Waits until the connection has ended, mostly because the peer closed it, for at most
@@ -405,24 +448,7 @@ impl Connection {
         immediate: Option<u32>,
         deadline: Duration,
     ) -> Result<(), SendError> {
-        let owner = &self.inner.queue_pair.owner;
-        Borrowed::lend(
-            data,
-            |memory| {
-                let handle =
-                    self.inner.queue_pair.send_within(memory, immediate, Some(deadline))?;
-                let result = handle.wait();
-                handle.cancel();
-                result
-            },
-            || {
-                // A worker drops its reference in its next step, after sending what it holds.
-                owner.shared.kick();
-                if !owner.context.progress() {
-                    std::thread::yield_now();
-                }
-            },
-        )
+        self.inner.queue_pair.send_and_wait(data, immediate, deadline)
     }
 
     /// Receives the next message into `buffer`, within the connection's deadline.
@@ -451,14 +477,20 @@ impl Connection {
     pub fn flush(&self, timeout: Duration) -> bool {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
-        wait_for(owner, deadline_ns, |qp| qp.is_idle().then_some(())).is_some()
+        let is_idle =
+            |owner| wait_for(owner, deadline_ns, |qp| qp.is_idle().then_some(())).is_some();
+        is_idle(owner) && self.inner.siblings.all().all(|sibling| is_idle(&sibling.owner))
     }
 
     /// A snapshot of the counters.
     pub fn stats(&self) -> ConnectionStats {
-        let elapsed = self.inner.started.elapsed();
         let context = self.inner.queue_pair.owner.context.stats();
-        ConnectionStats::new(&self.inner.queue_pair.stats(), context, elapsed)
+        ConnectionStats::new(&self.inner.queue_pair.stats(), context, self.elapsed())
+    }
+
+    /// Time since it was made.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.inner.started.elapsed()
     }
 }
 
@@ -467,19 +499,26 @@ impl Drop for Inner {
         let owner = &self.queue_pair.owner;
         let now_ns = owner.context.clock().now_ns();
         let mut writer = ControlWriter::new(LAST_WORDS_BYTES_MAX);
-        let last_words = owner.shared.with_qp(|qp| {
-            qp.request_report(now_ns);
-            let seal = qp.config().geometry.seal();
-            let packet = qp.poll_control(now_ns, 0, &mut writer)?;
-            match seal.parse(packet) {
-                Ok(Packet::Control(_, body)) => Some(body.to_vec()),
-                _ => None,
+        let last_words = owner.shared.with_qp(|qp| qp.last_words(now_ns, &mut writer));
+        let mut last_words = last_words.unwrap_or_default();
+        let mut writer = ControlWriter::new(SIBLING_WORDS_BYTES_MAX);
+        for sibling in self.siblings.all() {
+            if last_words.is_empty() {
+                break;
             }
-        });
+            let said = sibling
+                .owner
+                .shared
+                .with_qp(|qp| Some((qp.peer_number()?, qp.last_words(now_ns, &mut writer)?)));
+            if let Some((number, words)) = said {
+                goodbye::relay(&mut last_words, number, &words);
+            }
+        }
         // Before the peer can answer, so that its goodbye does not count as the cause.
         owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
         owner.shared.notify();
-        owner.context.monitor().close(&self.watched, &last_words.unwrap_or_default());
+        self.watched.end_siblings(Failure::Closed);
+        owner.context.monitor().close(&self.watched, &last_words);
     }
 }
 

@@ -7,7 +7,8 @@
 
 use crate::address::ScopedIp;
 use crate::clock::Clock;
-use crate::error::ContextError;
+use crate::completion::{self, CompletionQueue};
+use crate::error::{CompletionQueueError, ContextError};
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
 use crate::paths::{Paths, Remembered};
@@ -20,13 +21,15 @@ use lacuna_datapath::{
 };
 use lacuna_engine::Counters;
 use lacuna_path::shared_credit::{Senders, SharedCredit};
+use lacuna_place::region::KeyTable;
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -189,8 +192,14 @@ struct Inner {
     credit_pools: Mutex<HashMap<SocketAddr, Weak<SharedCredit>>>,
     senders: Arc<Senders>,
     roster: Arc<Roster>,
+    /// Keys of the regions that peers write.
+    keys: Arc<KeyTable>,
+    /// Those to close at the end.
+    completion_queues: Mutex<Vec<Weak<completion::Inner>>>,
     /// When manual progress polls the control connections next.
     watch_due_ns: AtomicU64,
+    /// References that keep it for a call only.
+    visits: AtomicUsize,
 }
 
 impl Context {
@@ -257,6 +266,12 @@ impl Context {
                 }
             }
         }
+        let seed = getrandom::u64().map_err(|error| ContextError::System {
+            what: "random numbers",
+            source: std::io::Error::other(error),
+        })?;
+        let keys = Arc::new(KeyTable::new(seed));
+        keys.yield_by(std::thread::yield_now);
         let inner = Inner {
             clock,
             config,
@@ -272,7 +287,10 @@ impl Context {
             credit_pools: Mutex::default(),
             senders: Arc::default(),
             roster,
+            keys,
+            completion_queues: Mutex::default(),
             watch_due_ns: AtomicU64::new(0),
+            visits: AtomicUsize::new(0),
         };
         Ok(Self { inner: Own::new(Arc::new(inner)) })
     }
@@ -280,6 +298,11 @@ impl Context {
     /// Whether this process was forked from the one that made the context.
     pub fn is_inherited(&self) -> bool {
         self.inner.is_inherited()
+    }
+
+    /// The keys of regions.
+    pub(crate) fn keys(&self) -> &Arc<KeyTable> {
+        &self.inner.keys
     }
 
     /// An error in a forked child.
@@ -323,6 +346,24 @@ impl Context {
             stats.refused_by_datapath += counters.refused_by_datapath.load(Ordering::Relaxed);
         }
         stats
+    }
+
+    /// Makes a queue of `entries` for completions of this context's operations.
+    ///
+    /// # Errors
+    /// When `entries` is 0 or more than 16,777,216, when the system has no file descriptor left, or
+    /// in a forked child.
+    pub fn completion_queue(&self, entries: u32) -> Result<CompletionQueue, CompletionQueueError> {
+        self.check_process()?;
+        let manual = self.is_manual().then(|| WeakContext(Arc::downgrade(&self.inner)));
+        let queue = CompletionQueue::new(entries, self.inner.clock, manual)?;
+        let mut queues = lock(&self.inner.completion_queues);
+        // Those that are gone are removed before the list would grow.
+        if queues.len() == queues.capacity() {
+            queues.retain(|queue| queue.strong_count() > 0);
+        }
+        queues.push(queue.downgrade());
+        Ok(queue)
     }
 
     /// Steps the worker once without waiting, for [`Progress::Manual`]; `false` if there was
@@ -436,6 +477,42 @@ impl Context {
     }
 }
 
+/// A context that somebody else keeps.
+pub(crate) struct WeakContext(Weak<Inner>);
+
+impl WeakContext {
+    /// The context for the time of a call, unless it is gone or only such calls keep it: threads that call
+    /// again and again would keep it for each other for ever. Call it in the process that made it.
+    pub(crate) fn visit(&self) -> Option<Visit> {
+        let context = self.0.upgrade().map(|inner| Context { inner: Own::new(inner) })?;
+        context.inner.visits.fetch_add(1, Ordering::SeqCst);
+        let visit = Visit { context };
+        let inner = &visit.context.inner;
+        // A visit is counted while its reference exists, so there are never fewer references than visits.
+        let is_kept = Arc::strong_count(inner) > inner.visits.load(Ordering::SeqCst);
+        is_kept.then_some(visit)
+    }
+}
+
+/// A context that is kept for the time of a call.
+pub(crate) struct Visit {
+    context: Context,
+}
+
+impl Deref for Visit {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.context.inner.visits.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
@@ -455,6 +532,9 @@ impl Drop for Inner {
             for inbox in &self.inboxes {
                 inbox.take(&mut Vec::new());
             }
+        }
+        for queue in lock(&self.completion_queues).iter().filter_map(Weak::upgrade) {
+            queue.close();
         }
     }
 }

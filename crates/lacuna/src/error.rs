@@ -5,7 +5,9 @@ use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_datapath::limit::{Limit, NoThread, Said};
 use lacuna_place::geometry::GeometryError;
-use lacuna_proto::handshake::Disagreement;
+use lacuna_place::reason::Reason;
+use lacuna_place::region::OutOfBounds;
+use lacuna_proto::handshake::{Disagreement, Wire};
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -13,7 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use lacuna_proto::buffer::RangeError;
-pub use lacuna_proto::qp::{PostReceiveError, PostSendError, SendFailure, WaitedFor};
+pub use lacuna_proto::qp::{
+    PostReadError, PostReceiveError, PostSendError, ReadFailure, SendFailure, WaitedFor,
+};
 
 /// A context could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,51 @@ pub enum ContextError {
     Inherited,
 }
 
+/// An operation that completes into a queue could not be posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError<E> {
+    /// The completion queue has no free entry. It has one when completions were polled.
+    #[error(transparent)]
+    Full(lacuna_completion::Full),
+    /// The queue pair was told no completion queue. The caller's fault.
+    #[error("the queue pair has no completion queue: call complete_to first")]
+    NoQueue,
+    /// It was refused for another reason.
+    #[error(transparent)]
+    Post(E),
+}
+
+/// A completion queue could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CompletionQueueError {
+    /// The queue pair has a completion queue already. The caller's fault.
+    #[error("the queue pair has a completion queue already")]
+    Set,
+    /// The connection was told no completion queue. The caller's fault.
+    #[error("the connection has no completion queue: call complete_to first")]
+    Unset,
+    /// The connection has no one-sided operations. The caller's fault.
+    #[error("this connection writes no regions: the connecting end asks for that (one_sided)")]
+    NoRegions,
+    /// The number of entries is out of range. The caller's fault.
+    #[error(transparent)]
+    Entries(#[from] lacuna_completion::EntriesError),
+    /// The system refused a file descriptor, or the context cannot be used in this process.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+}
+
+/// A completion queue could not be polled or armed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PollError {
+    /// All completions were polled, and none will come: the context is gone.
+    #[error("the completion queue is empty, and its context is gone")]
+    Closed,
+    /// The context was made before this process was forked. The caller's fault.
+    #[error("{}", ContextError::Inherited)]
+    Inherited,
+}
+
 /// A queue pair could not be made or connected.
 #[derive(Debug, thiserror::Error)]
 pub enum QueuePairError {
@@ -79,6 +128,26 @@ pub enum QueuePairError {
         here: String,
         /// The peer's, or "none".
         there: String,
+    },
+    /// The ends were made with different forms of data packets.
+    #[error(
+        "the ends do not agree on the form of packets: {here} here, {there} at the peer; give both the same wire"
+    )]
+    WireMismatch {
+        /// This end's.
+        here: Wire,
+        /// The peer's.
+        there: Wire,
+    },
+    /// The datapath cannot send packets of this form. The caller's fault.
+    #[error(
+        "the datapath {datapath} cannot send packets in the form {wire}: take the datapath udp on Linux, or wire short"
+    )]
+    Wire {
+        /// The form asked for.
+        wire: Wire,
+        /// Which datapath.
+        datapath: &'static str,
     },
     /// The erasure code cannot run as the environment variables ask.
     #[error(transparent)]
@@ -133,6 +202,7 @@ impl From<Disagreement> for QueuePairError {
         match disagreement {
             Disagreement::Number { what, here, there } => Self::Mismatch { what, here, there },
             Disagreement::Code { here, there } => Self::Code { here, there },
+            Disagreement::Wire { here, there } => Self::WireMismatch { here, there },
         }
     }
 }
@@ -293,6 +363,60 @@ impl SendError {
     }
 }
 
+/// A region or a window of one could not be registered. Nothing is registered then.
+pub type RegionError = lacuna_place::region::RegisterError;
+
+/// Parts of regions cannot be the memory of a message. The caller's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SliceError {
+    /// A part is not in its region.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
+    /// The memory of a region is lent for a scope, and a send or a receive could outlive that.
+    #[error("the region's memory is lent: send and receive with the memory itself")]
+    Lent,
+}
+
+/// A region of the peer could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// It could not be asked for.
+    #[error(transparent)]
+    Post(#[from] PostReadError),
+    /// The place for it here could not be given a key: it is out of range, or too many keys are in use.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// It failed.
+    #[error(transparent)]
+    Failed(#[from] ReadFailure),
+}
+
+/// A part of an offered send was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// The part is outside of the message. The caller's fault.
+    #[error("{len} bytes at {offset} are outside of the message's {size_bytes} bytes")]
+    Outside {
+        /// Offset of the part.
+        offset: usize,
+        /// Its length.
+        len: usize,
+        /// Bytes of the message.
+        size_bytes: usize,
+    },
+    /// Some of the part was written before. The caller's fault.
+    #[error("some of the {len} bytes at {offset} were written before: each byte is written once")]
+    WrittenBefore {
+        /// Offset of the part.
+        offset: usize,
+        /// Its length.
+        len: usize,
+    },
+    /// The send takes nothing more.
+    #[error(transparent)]
+    Send(#[from] PostSendError),
+}
+
 /// A receive failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
@@ -308,6 +432,15 @@ pub enum RecvError {
         chunks_done: u32,
         /// Chunks of the message, or of the buffer while its length is unknown.
         chunks: u32,
+    },
+    /// It is over with gaps: by its own deadline, or in a bounded mode by what was heard of the
+    /// message.
+    #[error("the receive is over with gaps (reason: {reason}), {bytes} bytes came")]
+    Over {
+        /// Why it is over.
+        reason: Reason,
+        /// Bytes that came.
+        bytes: u64,
     },
     /// The sender will not complete it.
     #[error(transparent)]

@@ -5,20 +5,23 @@
 //! itself if the context has no threads.
 
 use crate::clock::after;
+use crate::completed::{Completed, Missing};
 use crate::error::{PostSendError, RecvError, SendError};
 use crate::queue_pair::Owner;
 use lacuna_engine::Machine;
 use lacuna_place::geometry::Geometry;
+use lacuna_place::reason::Reason;
 use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Longest single sleep of a call that waits. A signal ends it earlier; this bounds what a lost one
 /// costs.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Waits until `check` returns `Some`, at most until `deadline_ns`.
 pub(crate) fn wait_for<R>(
@@ -50,9 +53,29 @@ pub(crate) fn wait_for<R>(
 
 /// A posted receive.
 ///
-/// In mode `raw` nothing is repaired, so a receive with a deadline is best effort:
-/// wait as long as the data are of use, then take what is there. Chunk `i` begins
-/// at `i` times the chunk's bytes in the buffer, in a receive of several slots too.
+/// In a bounded mode nothing is repaired, and the receive is over in time with what is there:
+///
+/// ```no_run
+/// # use lacuna::{ConnectionConfig, Connection, Context, RecvOptions};
+/// # use std::time::Duration;
+/// # fn example(context: &Context, connection: &Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// // The connecting end chooses the mode:
+/// let config = ConnectionConfig { mode: "bounded".parse()?, ..ConnectionConfig::default() };
+/// let sending = Connection::connect(context, "receiver:7400", config)?;
+///
+/// // The other:
+/// let options = RecvOptions::within(Duration::from_millis(100));
+/// let done = connection.post_recv_with(vec![0; 1 << 20], options)?.finish();
+/// println!("{} bytes came, ended by {}", done.bytes, done.reason);
+/// for gap in done.packets.gaps() {
+///     println!("bytes {} to {} are zero", gap.start, gap.end);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// In mode `raw` nothing is repaired either, and a receive goes on until the application closes it.
+/// Chunk `i` begins at `i` times the chunk's bytes in the buffer, in a receive of several slots too.
 ///
 /// ```no_run
 /// # use lacuna::{ConnectionConfig, Connection, Context, Mode, RecvError};
@@ -82,34 +105,20 @@ pub(crate) fn wait_for<R>(
 pub struct RecvHandle {
     owner: Arc<Owner>,
     posted: Option<PostedReceive>,
-}
-
-/// What a completed receive has.
-#[derive(Debug)]
-pub struct Completed {
-    /// The buffer, for receives posted with a vector: nothing writes to it any
-    /// more. Bytes of incomplete chunks hold whatever part of them came, over
-    /// what was there before.
-    pub buffer: Vec<u8>,
-    /// Bytes of the message; `None` while its end has not come. The buffer may be
-    /// longer.
-    pub len: Option<usize>,
-    /// Whether everything came.
-    pub is_complete: bool,
-    /// Chunks that came, one bit each, least significant first: chunk `i`, which
-    /// begins at `i` times [`Geometry::chunk_bytes`](crate::Geometry::chunk_bytes), is
-    /// bit `i % 64` of word `i / 64`.
-    pub chunks: Vec<u64>,
-    /// User immediate, if all of it came.
-    pub immediate: Option<u32>,
+    /// `None`: what is usual in the queue pair's mode.
+    missing: Option<Missing>,
 }
 
 impl RecvHandle {
-    pub(crate) fn new(owner: Arc<Owner>, posted: PostedReceive) -> Self {
-        Self { owner, posted: Some(posted) }
+    pub(crate) fn new(owner: Arc<Owner>, posted: PostedReceive, missing: Option<Missing>) -> Self {
+        Self { owner, posted: Some(posted), missing }
     }
 
-    fn posted(&self) -> &PostedReceive {
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(crate) fn posted(&self) -> &PostedReceive {
         self.posted.as_ref().expect("taken only by complete and drop")
     }
 
@@ -220,12 +229,22 @@ impl RecvHandle {
         self.owner.shared.with_qp(|qp| qp.receive_failure(posted))
     }
 
+    /// Why the receive is over; `None` while it goes on.
+    pub fn reason(&self) -> Option<Reason> {
+        self.posted().reason()
+    }
+
+    /// Bytes of the message that are here; copies count once.
+    pub fn placed_bytes(&self) -> u64 {
+        self.posted().placed_bytes()
+    }
+
     /// Waits until the whole message is here; with a `timeout` of zero it only checks.
     ///
     /// # Errors
-    /// When `timeout` has passed, when the sender gave the message up, or when
-    /// the connection has ended. The receive stays posted, so that the part that
-    /// arrived can be read, and it may be awaited again.
+    /// When `timeout` has passed, when the receive is over with gaps, or when
+    /// the connection has ended. The handle remains, so that the part that
+    /// arrived can be read; only after a `timeout` may more come.
     pub fn wait(&self, timeout: Duration) -> Result<(), RecvError> {
         let posted = self.posted();
         if posted.is_complete() {
@@ -236,7 +255,11 @@ impl RecvHandle {
             if posted.is_complete() {
                 return Some(Ok(()));
             }
-            qp.receive_failure(posted).map(|failure| Err(RecvError::Failed(failure)))
+            let reason = posted.reason()?;
+            Some(Err(match qp.receive_failure(posted) {
+                Some(failure) => RecvError::Failed(failure),
+                None => RecvError::Over { reason, bytes: posted.placed_bytes() },
+            }))
         });
         done.unwrap_or_else(|| {
             Err(RecvError::Deadline {
@@ -247,17 +270,51 @@ impl RecvHandle {
         })
     }
 
+    /// Waits until this many chunks are here, or the receive is over; returns how many are. After `timeout`
+    /// they may be fewer.
+    pub fn wait_chunks(&self, chunks: u32, timeout: Duration) -> u32 {
+        let posted = self.posted();
+        let deadline_ns = after(self.owner.context.clock().now_ns(), timeout);
+        let mut is_watched = false;
+        wait_for(&self.owner, deadline_ns, |qp| {
+            if !std::mem::replace(&mut is_watched, true) {
+                qp.watch_chunks(posted, chunks);
+            }
+            (self.chunks_done() >= chunks || posted.reason().is_some()).then_some(())
+        });
+        self.chunks_done()
+    }
+
+    /// Waits until the receive is over, for whatever reason; `None` if it is not after `timeout`.
+    pub fn wait_over(&self, timeout: Duration) -> Option<Reason> {
+        let posted = self.posted();
+        if let Some(reason) = posted.reason() {
+            return Some(reason);
+        }
+        let deadline_ns = after(self.owner.context.clock().now_ns(), timeout);
+        wait_for(&self.owner, deadline_ns, |_| posted.reason())
+    }
+
+    /// Waits until the receive is over and takes the buffer back: at its deadline at the latest, or,
+    /// without one, when the connection ends.
+    pub fn finish(self) -> Completed {
+        self.wait_over(Duration::MAX);
+        self.complete()
+    }
+
     /// Takes the buffer back, whether or not everything came. Nothing writes
     /// to it after this returns; the peer is told that the receive is finished,
     /// which without threads happens in the next calls that make progress.
     pub fn complete(mut self) -> Completed {
         let posted = self.close().expect("closed only here and by drop");
-        let is_complete = posted.is_complete();
-        let len = posted.length_bytes().map(|len| len as usize);
-        let immediate = posted.immediate();
-        let chunks = chunk_map(&posted);
-        let buffer = posted.into_vec().unwrap_or_default();
-        Completed { buffer, len, is_complete, chunks, immediate }
+        Completed::of(posted, || self.zeroes(), self.owner.context.clock())
+    }
+
+    /// Whether gaps are zeroed when the buffer is given back.
+    fn zeroes(&self) -> bool {
+        let is_bounded =
+            || self.owner.shared.with_qp(|qp| matches!(qp.config().mode, Mode::Bounded(_)));
+        self.missing.map_or_else(is_bounded, |missing| missing == Missing::Zero)
     }
 
     fn close(&mut self) -> Option<PostedReceive> {
@@ -276,31 +333,26 @@ impl RecvHandle {
         self.owner.shared.with_receives(|qp| qp.on_receive_closed(now_ns, &posted));
         Some(posted)
     }
-}
 
-/// All chunk bits of a receive in one vector.
-fn chunk_map(posted: &PostedReceive) -> Vec<u64> {
-    let total: u32 = posted.parts.iter().map(|part| part.capacity_chunks()).sum();
-    let mut words = vec![0; total.div_ceil(64) as usize];
-    let mut start = 0;
-    for part in &posted.parts {
-        for (i, bits) in part.chunk_bits().iter().enumerate() {
-            let bits = bits.load(Ordering::Acquire);
-            let (word, shift) = (start / 64 + i, start % 64);
-            words[word] |= bits << shift;
-            // A part that does not begin at a word boundary spills into the next word.
-            if shift > 0 && bits >> (64 - shift) != 0 {
-                words[word + 1] |= bits >> (64 - shift);
-            }
+    /// Closes a receive of which the application does not want the buffer back.
+    #[cold]
+    fn give_up(&mut self) {
+        // Foreign memory goes back to its owner.
+        if let Some(mut posted) = self.close()
+            && !posted.is_complete()
+            && self.zeroes()
+        {
+            posted.zero_missing();
         }
-        start += part.capacity_chunks() as usize;
     }
-    words
 }
 
 impl Drop for RecvHandle {
+    #[inline]
     fn drop(&mut self) {
-        self.close();
+        if self.posted.is_some() {
+            self.give_up();
+        }
     }
 }
 
@@ -337,6 +389,19 @@ impl SendHandle {
     /// for `raw` when everything was put on the wire.
     pub fn is_done(&self) -> bool {
         self.status().outcome.is_some()
+    }
+
+    /// Lets a part of a send be sent that was started by [`crate::QueuePair::send_when_offered`]. The
+    /// part does not change any more. Parts may be offered in any order, and again.
+    ///
+    /// # Errors
+    /// When the part is outside of the send, or the connection has ended. A send that has ended has no
+    /// use for it, which is no error.
+    pub fn offer(&self, offset: usize, len: usize) -> Result<(), PostSendError> {
+        let bytes = offset as u64..offset as u64 + len as u64;
+        self.owner.shared.with_qp(|qp| qp.offer(self.id, bytes))?;
+        self.owner.shared.kick();
+        Ok(())
     }
 
     /// Waits until it has ended: by success, its deadline, or the end of the

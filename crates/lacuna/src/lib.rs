@@ -38,6 +38,8 @@ mod attempt;
 mod borrowed;
 mod capture;
 mod clock;
+mod completed;
+mod completion;
 mod config;
 mod connecting;
 mod connection;
@@ -51,9 +53,15 @@ mod handshake;
 mod happy_eyeballs;
 mod inbox;
 mod monitor;
+mod offered;
+mod one_sided;
 mod paths;
+mod place;
+mod pool;
 mod queue_pair;
 mod readiness;
+mod reading;
+mod region;
 mod reuse;
 mod roster;
 mod shared;
@@ -63,29 +71,45 @@ mod worker;
 
 pub use address::ScopedIp;
 pub use capture::captured;
-pub use config::{Chosen, ConnectionConfig};
+pub use completed::{ChunkMap, Completed, Missing, PacketMap, RecvOptions};
+pub use completion::{
+    Arm, Completion, CompletionQueue, EndedReceive, Full, Outcome, QueuedRead, QueuedSend,
+};
+pub use config::{Chosen, Class, Classes, ConnectionConfig};
 pub use connecting::Connecting;
 pub use connection::{Connection, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};
 #[allow(deprecated, reason = "the old name stays for one version")]
 pub use deprecated::WriteError;
 pub use error::{
-    ConnectError, ContextError, PostReceiveError, PostSendError, QueuePairError, RangeError,
-    RecvError, SendError, SendFailure, WaitedFor,
+    CompletionQueueError, ConnectError, ContextError, OfferError, PollError, PostReadError,
+    PostReceiveError, PostSendError, QueueError, QueuePairError, RangeError, ReadError,
+    ReadFailure, RecvError, RegionError, SendError, SendFailure, SliceError, WaitedFor,
 };
-pub use handles::{Completed, RecvHandle, SendHandle, Stream};
+pub use handles::{RecvHandle, SendHandle, Stream};
 pub use handshake::PROTOCOL_VERSION;
+pub use offered::OfferedSend;
+pub use one_sided::Written;
+pub use place::RecvPlace;
+pub use pool::Pool;
 pub use queue_pair::QueuePair;
-pub use stats::{AutoStats, ChannelStats, ConnectionStats, RttStats, SentStats};
+pub use reading::{READ_PART_BYTES, READ_PARTS_MAX, ReadHandle};
+pub use region::{Region, RegionOptions, Rights, Window};
+pub use stats::{AutoStats, ChannelStats, ConnectionStats, EndedStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;
 pub use lacuna_path::controller::Kind as ControllerKind;
 pub use lacuna_path::{RtoConfig, controller};
 pub use lacuna_place::geometry::{Geometry, GeometryError};
 pub use lacuna_place::parity::Layout;
+pub use lacuna_place::reason::Reason;
+pub use lacuna_place::region::{Granules, OutOfBounds, Slices, Stride};
 pub use lacuna_proto::buffer::{Memory, SendBuffer};
+pub use lacuna_proto::handshake::{ParseWireError, Wire};
 pub use lacuna_proto::modes::{self, Mode};
-pub use lacuna_proto::qp::{Failure, Gone, QpStats, ReceiveFailure, SendStatus};
+pub use lacuna_proto::qp::{
+    Failure, Gone, QpStats, READS_OPEN_MAX, ReceiveFailure, SendStatus, Target,
+};
 pub use lacuna_wire::ImmediateSplit;
 
 // The code on these pages compiles.

@@ -32,7 +32,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Events handled per call of `poll`.
@@ -44,6 +44,8 @@ const WAKE: Token = Token(usize::MAX);
 pub(crate) struct Watched {
     token: Token,
     shared: Weak<Shared>,
+    /// Further queue pairs of the connection, which end with it.
+    siblings: OnceLock<Vec<Weak<Shared>>>,
     control: Mutex<Control>,
 }
 
@@ -99,7 +101,8 @@ impl Watched {
         let stream = Some(mio::net::TcpStream::from_std(stream));
         let control =
             Control { stream, origin, goodbye: Goodbye::default(), has_said_goodbye: false };
-        Ok(Self { token, shared: Arc::downgrade(shared), control: Mutex::new(control) })
+        let (shared, siblings) = (Arc::downgrade(shared), OnceLock::new());
+        Ok(Self { token, shared, siblings, control: Mutex::new(control) })
     }
 
     /// Reads what has arrived; `false` once the connection has ended.
@@ -126,7 +129,56 @@ impl Watched {
             qp.fail(Failure::PeerGone(gone));
         }
         shared.notify();
+        if let (Gone::Closed, Some(words)) = (gone, control.goodbye.last_words()) {
+            self.tell_siblings(clock, words);
+        }
+        self.end_siblings(Failure::PeerGone(gone));
         false
+    }
+
+    /// Has further queue pairs end with the connection. Called once.
+    pub(crate) fn add_siblings<'s>(
+        &self,
+        clock: Clock,
+        siblings: impl Iterator<Item = &'s Arc<Shared>>,
+    ) {
+        // An error means that they were added before.
+        _ = self.siblings.set(siblings.map(Arc::downgrade).collect());
+        // The peer may have gone meanwhile.
+        if let Some(failure) = self.shared.upgrade().and_then(|shared| shared.failure()) {
+            let control = lock(&self.control);
+            if let (Failure::PeerGone(Gone::Closed), Some(words)) =
+                (failure, control.goodbye.last_words())
+            {
+                self.tell_siblings(clock, words);
+            }
+            drop(control);
+            self.end_siblings(failure);
+        }
+    }
+
+    /// Hands further queue pairs what the peer's last words say of them.
+    fn tell_siblings(&self, clock: Clock, last_words: &[u8]) {
+        for (number, words) in goodbye::relayed(last_words) {
+            let Some(sibling) = self.siblings().find(|sibling| sibling.number() == number) else {
+                continue;
+            };
+            let told = sibling.with_qp(|qp| qp.on_control(clock.now_ns(), 0, words, words.len()));
+            if let Err(error) = told {
+                tracing::debug!(%error, number, "unreadable last words");
+            }
+        }
+    }
+
+    fn siblings(&self) -> impl Iterator<Item = Arc<Shared>> {
+        self.siblings.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
+    pub(crate) fn end_siblings(&self, failure: Failure) {
+        for sibling in self.siblings() {
+            sibling.with_qp(|qp| qp.fail(failure));
+            sibling.notify();
+        }
     }
 
     /// Stops watching, and puts the stream back or closes it. Holds the lock throughout, because

@@ -6,21 +6,24 @@
 //! 1). [`crate::Connection`] does that over TCP and adds liveness, deadlines and statistics.
 
 use crate::address::{ScopedIp, canonical, is_link_local};
+use crate::borrowed::Borrowed;
+use crate::clock::after;
+use crate::completed::RecvOptions;
 use crate::config::ConnectionConfig;
 use crate::context::Context;
-use crate::error::{PostReceiveError, PostSendError, QueuePairError};
-use crate::handles::{RecvHandle, SendHandle, Stream};
+use crate::error::{PostReceiveError, PostSendError, QueuePairError, SendError};
+use crate::handles::{RecvHandle, SendHandle, Stream, wait_for};
 use crate::paths::{Remembered, now_s};
+use crate::place::RecvPlace;
 use crate::shared::Shared;
 use lacuna_code::Engine;
 use lacuna_engine::{Lane, Machine, State};
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::Geometry;
-use lacuna_place::placement::Placement;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::handshake::{Rtt, check_agreement, info_of, peer_of};
-use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
+use lacuna_proto::qp::{self, Failure, Grace, Peer, QpConfig, QpStats, RecvRequest, SendRequest};
 use lacuna_wire::QpInfo;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -47,11 +50,29 @@ pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
     /// The host that it was connected to. Later packets may come from another one.
     pub(crate) peer: OnceLock<ScopedIp>,
+    /// Its own remote key, kept from regions.
+    reserved_key: OnceLock<u32>,
 }
 
 impl Owner {
     pub(crate) fn new(context: &Context, shared: Arc<Shared>) -> Self {
-        Self { context: context.clone(), shared, peer: OnceLock::new() }
+        Self {
+            context: context.clone(),
+            shared,
+            peer: OnceLock::new(),
+            reserved_key: OnceLock::new(),
+        }
+    }
+
+    /// Keeps this key of the queue pair from regions as long as the queue pair lives; `false` if one has
+    /// it.
+    pub(crate) fn reserve_key(&self, key: u32) -> bool {
+        let is_reserved = self.context.keys().reserve(key);
+        if is_reserved {
+            // Called once.
+            _ = self.reserved_key.set(key);
+        }
+        is_reserved
     }
 }
 
@@ -62,6 +83,9 @@ impl Drop for Owner {
             std::mem::forget(self.shared.clone());
             return;
         }
+        if let Some(key) = self.reserved_key.get() {
+            self.context.keys().release(*key);
+        }
         let mut state = self.shared.lock();
         let peer = self.peer.get().copied().or_else(|| state.peer().map(ScopedIp::from));
         let mut found = None;
@@ -70,6 +94,10 @@ impl Drop for Owner {
             qp.fail(Failure::Closed);
         }
         drop(state);
+        if let Some(sink) = self.shared.sink() {
+            sink.deliver(&self.shared);
+            sink.close(&self.shared);
+        }
         let roster = self.context.roster();
         let noted = self.peer.get();
         let is_share =
@@ -106,6 +134,7 @@ impl Context {
     /// 4096 bytes.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
         check_config(config)?;
+        config.check_wire(&self.capabilities())?;
         self.check_process()?;
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
         let keys = Keys::random()?;
@@ -275,20 +304,44 @@ impl QueuePair {
         self.owner.shared.failure()
     }
 
-    /// Posts a receive over all of `buffer` and announces it to the peer, whose n-th send lands in
+    /// Posts a receive over all of `place` and announces it to the peer, whose n-th send lands in
     /// the n-th receive.
-    pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
-        self.post_placement(Placement::from_vec(buffer))
+    pub fn post_recv(&self, place: impl Into<RecvPlace>) -> Result<RecvHandle, PostReceiveError> {
+        self.post_recv_with(place, RecvOptions::default())
     }
 
-    pub(crate) fn post_placement(
+    /// As [`QueuePair::post_recv`], with a deadline, a grace, or zeros for what is missing.
+    pub fn post_recv_with(
         &self,
-        placement: Placement,
+        place: impl Into<RecvPlace>,
+        options: RecvOptions,
     ) -> Result<RecvHandle, PostReceiveError> {
-        let now_ns = self.owner.context.clock().now_ns();
-        let post = |qp: &mut lacuna_proto::qp::QueuePair| qp.post_receive(now_ns, placement);
+        let place = place.into();
+        let options = place.usual(options);
+        let (now_ns, request) = self.recv_request(place, options, false);
+        let post = |qp: &mut qp::QueuePair| qp.post_receive_with(now_ns, request);
         let posted = self.owner.shared.with_receives(post)?;
-        Ok(RecvHandle::new(self.owner.clone(), posted))
+        if options.deadline.is_some() {
+            // It may be the next thing that a sleeping worker has to do.
+            self.owner.shared.kick();
+        }
+        Ok(RecvHandle::new(self.owner.clone(), posted, options.missing))
+    }
+
+    /// The time, and a receive with these options for the protocol.
+    pub(crate) fn recv_request(
+        &self,
+        place: RecvPlace,
+        options: RecvOptions,
+        notifies: bool,
+    ) -> (u64, RecvRequest) {
+        let now_ns = self.owner.context.clock().now_ns();
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ends = qp::RecvOptions {
+            deadline_ns: options.deadline.map(|deadline| after(now_ns, deadline)),
+            grace: options.grace.map_or(Grace::Path, |grace| Grace::Fixed { ns: ns(grace) }),
+        };
+        (now_ns, RecvRequest { buffer: place.placement, options: ends, notifies })
     }
 
     /// Queues a one-shot send of any length. Sends wait in order until their receives are posted,
@@ -301,7 +354,11 @@ impl QueuePair {
         self.send_within(data.into(), immediate, None)
     }
 
-    pub(crate) fn send_within(
+    /// As [`QueuePair::send`], with a deadline.
+    ///
+    /// # Errors
+    /// As [`QueuePair::send`].
+    pub fn send_within(
         &self,
         data: SendBuffer,
         immediate: Option<u32>,
@@ -311,6 +368,26 @@ impl QueuePair {
         let deadline_ns = deadline.map(|deadline| clock.end_of(deadline));
         let request = SendRequest { data, immediate, deadline_ns };
         let id = self.owner.shared.with_qp(|qp| qp.queue_send(request))?;
+        self.owner.shared.kick();
+        Ok(SendHandle::new(self.owner.clone(), id))
+    }
+
+    /// Starts a send whose bytes may be sent once they were offered ([`SendHandle::offer`]). Until then the
+    /// transport does not read them: for memory of the application's own that becomes ready part by
+    /// part. [`QueuePair::send_offered`] brings such memory.
+    ///
+    /// # Errors
+    /// As [`QueuePair::send`].
+    pub fn send_when_offered(
+        &self,
+        data: SendBuffer,
+        immediate: Option<u32>,
+        deadline: Option<Duration>,
+    ) -> Result<SendHandle, PostSendError> {
+        let clock = self.owner.context.clock();
+        let deadline_ns = deadline.map(|deadline| clock.end_of(deadline));
+        let request = SendRequest { data, immediate, deadline_ns };
+        let id = self.owner.shared.with_qp(|qp| qp.queue_send_offered(request))?;
         self.owner.shared.kick();
         Ok(SendHandle::new(self.owner.clone(), id))
     }
@@ -327,6 +404,56 @@ impl QueuePair {
             self.owner.shared.kick();
         }
         is_clear
+    }
+
+    /// Sends a message and waits until the peer has all of it (mode `raw` and bounded modes: until all of it
+    /// is on the wire), at most until `deadline`.
+    ///
+    /// # Errors
+    /// As [`QueuePair::send`], and when the deadline passes or the peer gives the message up.
+    pub fn send_and_wait(
+        &self,
+        data: &[u8],
+        immediate: Option<u32>,
+        deadline: Duration,
+    ) -> Result<(), SendError> {
+        let owner = &self.owner;
+        Borrowed::lend(
+            data,
+            |memory| {
+                let handle = self.send_within(memory, immediate, Some(deadline))?;
+                let result = handle.wait();
+                handle.cancel();
+                result
+            },
+            || {
+                // A worker drops its reference in its next step, after sending what it holds.
+                owner.shared.kick();
+                if !owner.context.progress() {
+                    std::thread::yield_now();
+                }
+            },
+        )
+    }
+
+    /// Waits until the peer has posted the receive for the next message, as far as this end knows:
+    /// a send that is started then leaves at once.
+    ///
+    /// # Errors
+    /// When it has not within `timeout`, or the queue pair has failed.
+    pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), SendError> {
+        let owner = &self.owner;
+        let deadline_ns = after(owner.context.clock().now_ns(), timeout);
+        if !owner.shared.with_qp(lacuna_proto::qp::QueuePair::is_clear_to_send) {
+            // The workers ask the peer from now on.
+            owner.shared.kick();
+        }
+        let clear = wait_for(owner, deadline_ns, |qp| match qp.failure() {
+            Some(failure) => Some(Err(PostSendError::Failed(failure))),
+            None => qp.is_clear_to_send().then_some(Ok(())),
+        });
+        let not_yet = || Err(owner.shared.with_qp(|qp| qp.unposted()));
+        Ok(clear.unwrap_or_else(not_yet)?)
     }
 
     /// One-shot send that fails at once if its receive is not posted yet.

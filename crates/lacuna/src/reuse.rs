@@ -167,8 +167,12 @@ impl Origin {
     }
 }
 
-/// Whether the peer has closed the stream. Does not wait; `stream` is non-blocking.
+/// Whether the peer has closed the stream. Does not wait; `stream` is non-blocking. A stream that
+/// the peer has reset has no peer any more, though what came before the reset can still be read.
 pub(crate) fn has_ended(stream: &TcpStream) -> bool {
+    if stream.peer_addr().is_err() {
+        return true;
+    }
     match stream.peek(&mut [0]) {
         Ok(count) => count == 0,
         Err(error) => error.kind() != io::ErrorKind::WouldBlock,
@@ -182,6 +186,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use std::io::Write;
     use std::net::{Shutdown, TcpListener};
 
     /// A connection's two ends.
@@ -221,6 +227,21 @@ mod tests {
         }
         pool.put_back(peer(1), pooled(dead));
         assert_eq!(pool.checkout(peer(1)).unwrap().stream.local_addr().unwrap(), port);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn one_that_the_peer_has_reset_is_passed_over_though_a_goodbye_is_unread() {
+        let (pool, (dead, mut gone)) = (ControlPool::default(), stream());
+        gone.write_all(b"goodbye").unwrap();
+        rustix::net::sockopt::set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
+        drop(gone);
+        while dead.peer_addr().is_ok() {
+            std::thread::yield_now();
+        }
+        assert_eq!(dead.peek(&mut [0]).unwrap(), 1, "which is still there to be read");
+        pool.put_back(peer(1), pooled(dead));
+        assert!(pool.checkout(peer(1)).is_none());
     }
 
     #[test]

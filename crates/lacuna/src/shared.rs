@@ -5,6 +5,7 @@
 //! Waking a worker: its inbox, with one bit per worker in `ready`, so that a queue pair is queued
 //! at most once.
 
+use crate::completion::Sink;
 use crate::error::ContextError;
 use crate::inbox::Inbox;
 use lacuna_datapath::Process;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     waiting: AtomicUsize,
     /// Callback for answers to the prober while connecting; for attempts that no thread waits for.
     on_probed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Where operations complete to that have no handle.
+    sink: OnceLock<Sink>,
     inboxes: Arc<[Arc<Inbox>]>,
     /// Workers whose inbox holds this queue pair: a bit mask.
     ready: AtomicU32,
@@ -44,6 +47,7 @@ impl Shared {
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             on_probed: OnceLock::new(),
+            sink: OnceLock::new(),
             ready: AtomicU32::new(0),
             inboxes,
         }
@@ -80,6 +84,7 @@ impl Shared {
     ///
     /// # Panics
     /// If it is not connected; handles exist only after that.
+    #[inline]
     pub(crate) fn with_qp<R>(&self, f: impl FnOnce(&mut QueuePair) -> R) -> R {
         match &mut self.lock().machine {
             Machine::Sdr(qp) => f(qp),
@@ -89,7 +94,8 @@ impl Shared {
 
     /// Runs `f`, which posts or closes receives. Wakes the workers only if the time of the next
     /// report has changed: mostly a report is due anyway.
-    pub(crate) fn with_receives<R>(&self, f: impl FnOnce(&mut QueuePair) -> R) -> R {
+    #[inline]
+    pub(crate) fn with_receives<R>(self: &Arc<Self>, f: impl FnOnce(&mut QueuePair) -> R) -> R {
         let (result, is_changed) = self.with_qp(|qp| {
             let before_ns = qp.report_due_ns();
             let result = f(qp);
@@ -115,18 +121,27 @@ impl Shared {
 
     /// Asks all workers to serve this queue pair.
     pub(crate) fn kick(&self) {
-        self.kick_others(usize::MAX);
+        self.ask(self.all_workers());
     }
 
     /// Asks all workers but one to serve this queue pair.
     pub(crate) fn kick_others(&self, worker: usize) {
-        let asked = (0..self.inboxes.len()).filter(|index| *index != worker);
-        let asked = asked.fold(0, |mask, index| mask | 1 << index);
-        let knew = self.ready.fetch_or(asked, Ordering::AcqRel);
-        for (index, inbox) in self.inboxes.iter().enumerate() {
-            if (asked & !knew) >> index & 1 == 1 {
-                inbox.push_ready(self.number());
-            }
+        self.ask(self.all_workers() & !(1 << worker));
+    }
+
+    /// A bit for each worker.
+    #[inline]
+    fn all_workers(&self) -> u32 {
+        ((1 << self.inboxes.len()) - 1_u64) as u32
+    }
+
+    /// Asks these workers to serve this queue pair.
+    #[inline]
+    fn ask(&self, workers: u32) {
+        let mut unaware = workers & !self.ready.fetch_or(workers, Ordering::AcqRel);
+        while unaware != 0 {
+            self.inboxes[unaware.trailing_zeros() as usize].push_ready(self.number());
+            unaware &= unaware - 1;
         }
     }
 
@@ -142,11 +157,29 @@ impl Shared {
     /// Wakes threads that wait for this queue pair. Call after the lock under which the state
     /// changed: a thread that already waits is counted in `waiting`, another one will see the new
     /// state.
-    pub(crate) fn notify(&self) {
+    pub(crate) fn notify(self: &Arc<Self>) {
+        if let Some(sink) = self.sink.get() {
+            sink.deliver(self);
+        }
         // `notify_all` makes a system call even when no thread waits.
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.changed.notify_all();
         }
+    }
+
+    /// Has operations complete to `sink`; `false` if they complete to another already.
+    pub(crate) fn set_sink(&self, sink: Sink) -> bool {
+        self.sink.set(sink).is_ok()
+    }
+
+    /// Where operations complete to that have no handle.
+    pub(crate) fn sink(&self) -> Option<&Sink> {
+        self.sink.get()
+    }
+
+    /// Whether this process was forked from the one that made the queue pair.
+    pub(crate) fn is_inherited(&self) -> bool {
+        !self.process.is_current()
     }
 
     /// Sets the callback for answers to the prober; before there is a prober.
@@ -156,7 +189,7 @@ impl Shared {
     }
 
     /// The prober has an answer. Call without the lock, as [`Shared::notify`].
-    pub(crate) fn notify_probed(&self) {
+    pub(crate) fn notify_probed(self: &Arc<Self>) {
         self.notify();
         if let Some(tell) = self.on_probed.get() {
             tell();
@@ -199,7 +232,7 @@ mod tests {
         let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
         let machine = Machine::Sdr(new_qp(1, &config, geometry, &keys, 0));
         let state = State { machine, addresses: [None].into_iter().collect() };
-        let shared = Shared::new(1, keys.qkey, state, [inbox.clone()].into());
+        let shared = Arc::new(Shared::new(1, keys.qkey, state, [inbox.clone()].into()));
         let asks_after_post = |now_ns| {
             let post =
                 |qp: &mut QueuePair| qp.post_receive(now_ns, Placement::from_vec(vec![0; 64]));

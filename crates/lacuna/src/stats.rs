@@ -2,8 +2,9 @@
 
 use crate::context::ContextStats;
 use lacuna_place::discard::Discard;
+use lacuna_place::reason::Reason;
 use lacuna_proto::modes::auto;
-use lacuna_proto::qp::QpStats;
+use lacuna_proto::qp::{EndStats, QpStats};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct ConnectionStats {
     pub channels: Vec<ChannelStats>,
     /// Messages received complete.
     pub messages_received: u64,
+    /// How receives ended.
+    pub ended: EndedStats,
     /// Packets that the peer sent and that did not arrive.
     pub lost_packets: u64,
     /// Round-trip time.
@@ -36,6 +39,22 @@ pub struct ConnectionStats {
     pub auto: Option<AutoStats>,
     /// Packets that reached no queue pair of this context.
     pub context: ContextStats,
+}
+
+/// How receives ended.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct EndedStats {
+    /// Receives, by [`Reason`]; only reasons that occurred.
+    pub receives: BTreeMap<&'static str, u64>,
+    /// Bytes that were missing. The length of a message whose end did not come is taken to be that of
+    /// its buffer.
+    pub missing_bytes: u64,
+    /// Packets that came while a receive waited for what the path had reordered: without that grace
+    /// they would be missing.
+    pub graced_packets: u64,
+    /// How often message numbers came round within four round trips, or sooner than packets are late.
+    /// An old packet could then land in a new message: use more slots or generations.
+    pub quick_wraps: u64,
 }
 
 /// What the mode `auto` knows of the path, and what it chose.
@@ -153,6 +172,7 @@ impl ConnectionStats {
             },
             channels: stats.channels.iter().map(ChannelStats::new).collect(),
             messages_received: stats.messages_received,
+            ended: EndedStats::new(&stats.ends),
             lost_packets: stats.lost_packets(),
             rtt: RttStats {
                 smoothed_us: stats.rtt.smoothed_ns().map(us),
@@ -190,6 +210,21 @@ impl AutoStats {
             coded_messages: stats.coded_messages,
             changes: stats.changes,
             why: last.map_or_else(|| "nothing was sent yet".to_owned(), |last| last.to_string()),
+        }
+    }
+}
+
+impl EndedStats {
+    fn new(stats: &EndStats) -> Self {
+        let counted = |reason: &Reason| {
+            let count = stats.receives[reason.index()];
+            (count > 0).then_some((reason.name(), count))
+        };
+        Self {
+            receives: Reason::ALL.iter().filter_map(counted).collect(),
+            missing_bytes: stats.missing_bytes,
+            graced_packets: stats.graced_packets,
+            quick_wraps: stats.quick_wraps,
         }
     }
 }

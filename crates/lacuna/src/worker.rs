@@ -193,8 +193,8 @@ impl Owners {
     }
 
     #[inline]
-    fn get(&self, number: u32) -> Option<&Shared> {
-        self.by_number.get(number as usize)?.as_deref()
+    fn get(&self, number: u32) -> Option<&Arc<Shared>> {
+        self.by_number.get(number as usize)?.as_ref()
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Connections, and the calls that wait for a whole message.
 
 use super::context::{connect_failure, lacuna_context};
+use super::queued::Attached;
 use super::receive::{lacuna_receive, lacuna_received};
 use super::send::lacuna_send;
 use super::settings::{Values, lacuna_settings};
@@ -10,9 +11,11 @@ use crate::pool::ObjectPool;
 use lacuna::address::{self, AddressError};
 use lacuna::datapath::Process;
 use lacuna::{
-    Connection, PostReceiveError, PostSendError, ReceiveFailure, RecvError, SendError, SendFailure,
+    Class, Connection, PostReceiveError, PostSendError, QueuePair, ReceiveFailure, RecvError,
+    SendError, SendFailure,
 };
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A connection to a peer.
@@ -21,6 +24,12 @@ pub struct lacuna_connection {
     // Declared before the connection, so dropped before it.
     pub(super) receives: ObjectPool<lacuna_receive>,
     pub(super) sends: ObjectPool<lacuna_send>,
+    pub(super) completes_to: OnceLock<Attached>,
+    /// Objects of its classes that the program has asked for, by [`Class`].
+    classes: [OnceLock<Box<Self>>; 2],
+    /// The connection's messages, or those of a class of it.
+    queue_pair: QueuePair,
+    is_class: bool,
     pub(super) connection: Connection,
 }
 
@@ -32,12 +41,63 @@ impl pointer::Object for lacuna_connection {
 
 impl lacuna_connection {
     pub(super) fn new(connection: Connection) -> *mut Self {
-        Box::into_raw(Box::new(Self {
+        let queue_pair = connection.queue_pair().clone();
+        Box::into_raw(Box::new(Self::of(connection, queue_pair, false)))
+    }
+
+    fn of(connection: Connection, queue_pair: QueuePair, is_class: bool) -> Self {
+        Self {
             process: Process::current(),
             receives: ObjectPool::new(usize::MAX),
             sends: ObjectPool::new(usize::MAX),
+            completes_to: OnceLock::new(),
+            classes: Default::default(),
+            queue_pair,
+            is_class,
             connection,
-        }))
+        }
+    }
+
+    /// The queue pair of its messages.
+    pub(super) fn queue_pair(&self) -> &QueuePair {
+        &self.queue_pair
+    }
+
+    /// Whether it is a class of a connection, which the program does not free.
+    pub(super) fn is_class(&self) -> bool {
+        self.is_class
+    }
+
+    /// The object of a class; `None` if there is no such class. Classes have none.
+    pub(super) fn class(&self, class: Class) -> Option<&Self> {
+        let queue_pair = self.connection.class(class).filter(|_| !self.is_class)?;
+        let made = || Box::new(Self::of(self.connection.clone(), queue_pair.clone(), true));
+        let place = match class {
+            Class::Critical => 0,
+            Class::Droppable => 1,
+        };
+        Some(&**self.classes[place].get_or_init(made))
+    }
+
+    /// Closes the connection with its classes.
+    fn close(mut self) {
+        let classes = std::mem::take(&mut self.classes);
+        let classes = classes.into_iter().filter_map(OnceLock::into_inner).map(|class| class.end());
+        let queues: Vec<_> = classes.collect();
+        let own = self.end();
+        // Not earlier: the queue pairs go with the last of the objects.
+        queues.into_iter().chain([own]).flatten().for_each(|queue| queue.settle());
+    }
+
+    /// Ends receives and sends; what completes into a queue has still to be settled there.
+    fn end(self) -> Option<Attached> {
+        self.receives.for_each(|receive| {
+            receive.close();
+        });
+        self.sends.for_each(|send| {
+            send.end(&self.queue_pair);
+        });
+        self.completes_to.into_inner()
     }
 }
 
@@ -53,7 +113,10 @@ pub(super) fn post_receive_failure(error: &PostReceiveError) -> Failure {
 pub(super) fn receive_failure(error: &RecvError) -> Failure {
     let code = match error {
         RecvError::Post(error) => return post_receive_failure(error),
-        RecvError::Deadline { .. } => outcome::DEADLINE,
+        RecvError::Deadline { .. } | RecvError::Over { reason: lacuna::Reason::Deadline, .. } => {
+            outcome::DEADLINE
+        }
+        RecvError::Over { .. } => outcome::PEER,
         RecvError::Failed(ReceiveFailure::Failed(failure)) => return outcome::broken(failure),
         RecvError::Failed(ReceiveFailure::Cancelled(_)) => outcome::PEER,
     };
@@ -156,29 +219,30 @@ pub unsafe extern "C" fn lacuna_connect(
     })
 }
 
-/// Closes and frees a connection, with its receives and sends. NULL is allowed.
+/// Closes and frees a connection, with its classes, receives and sends. NULL is allowed.
 /// The peer is told in good order. Nothing touches the program's memory after it
-/// returns. Must be the last call with the connection and what was made of it. In a
-/// child process that has inherited it, see lacuna_context_free(): nobody is told.
+/// returns; completions of what was posted to it can still be polled. Must be the last
+/// call with the connection and what was made of it. In a child process that has
+/// inherited it, see lacuna_context_free(): nobody is told.
 ///
 /// # Safety
 /// If not NULL, connection was not freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lacuna_connection_free(connection: *mut lacuna_connection) {
     let _ = code(|| {
-        // SAFETY: the caller's promise.
-        if !connection.is_null() && unsafe { pointer::to_free(connection, "connection") }?.is_some()
-        {
-            // SAFETY: made by `lacuna_connection::new`, and this is the last call
-            // with it.
-            let connection = unsafe { Box::from_raw(connection) };
-            connection.receives.for_each(|receive| {
-                receive.close();
-            });
-            connection.sends.for_each(|send| {
-                send.end(connection.connection.queue_pair());
-            });
+        if connection.is_null() {
+            return Ok(());
         }
+        // SAFETY: the caller's promise.
+        let Some(live) = unsafe { pointer::to_free(connection, "connection") }? else {
+            return Ok(());
+        };
+        if live.is_class {
+            return Err(Failure::usage("a class belongs to its connection, and ends with it"));
+        }
+        // SAFETY: made by `lacuna_connection::new`, and this is the last call with it.
+        let connection = unsafe { Box::from_raw(connection) };
+        connection.close();
         Ok(())
     });
 }
@@ -206,7 +270,7 @@ pub unsafe extern "C" fn lacuna_write(
         // SAFETY: the caller's promise.
         let immediate = unsafe { optional(immediate) }?;
         let deadline = Duration::from_millis(deadline_ms);
-        let written = connection.connection.send_with(data, immediate, deadline);
+        let written = connection.queue_pair().send_and_wait(data, immediate, deadline);
         written.map_err(|error| write_failure(&error))
     })
 }
@@ -235,7 +299,7 @@ pub unsafe extern "C" fn lacuna_read(
         let buffer = pointer::start(buffer.cast::<u8>(), capacity, "buffer")?;
         // SAFETY: the buffer is the library's during the call by the caller's
         // promise, and the handle is dropped before it returns.
-        let posted = unsafe { connection.connection.queue_pair().post_recv_raw(buffer, capacity) };
+        let posted = unsafe { connection.queue_pair().post_recv_raw(buffer, capacity) };
         let receive = posted.map_err(|error| post_receive_failure(&error))?;
         let timeout = Duration::from_millis(timeout_ms);
         receive.wait(timeout).map_err(|error| receive_failure(&error))?;
@@ -262,7 +326,7 @@ pub unsafe extern "C" fn lacuna_wait_clear_to_send(
     code(|| {
         // SAFETY: the caller's promise.
         let connection = unsafe { pointer::object(connection, "connection") }?;
-        let clear = connection.connection.wait_clear_to_send(Duration::from_millis(timeout_ms));
+        let clear = connection.queue_pair().wait_clear_to_send(Duration::from_millis(timeout_ms));
         clear.map_err(|error| match error {
             SendError::Post(PostSendError::Unposted { .. }) => {
                 Failure::new(outcome::DEADLINE, error.to_string())

@@ -131,9 +131,9 @@ pub unsafe extern "C" fn lacuna_context_free(context: *mut lacuna_context) {
 /// link-local address names its interface, as in "[fe80::1%eth0]:7400". settings may be
 /// NULL; of those of a connection the accepting end's own are cc,
 /// rate_bits_per_s, deadline_ms, silence_ms, connect_timeout_ms, and mtu_bytes if it
-/// is given (the smaller one, if both ends give it). mode, chunk_bytes, split,
-/// generations, max_message_bytes and tag are the connecting end's, whatever
-/// settings has for them. May be called from any thread.
+/// is given (the smaller one, if both ends give it). mode, wire, chunk_bytes, split,
+/// generations, max_message_bytes, one_sided, classes and tag are the connecting end's,
+/// whatever settings has for them. May be called from any thread.
 ///
 /// # Safety
 /// context was not freed; address is a terminated string; settings is NULL or

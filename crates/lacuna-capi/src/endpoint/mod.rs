@@ -1,15 +1,27 @@
 //! `lacuna.h`: Lacuna's own interface for C. Contexts, listeners, connections
-//! with a mode and deadlines, live bitmaps, statistics, error texts.
+//! with a mode and deadlines, live bitmaps, statistics, error texts; regions and
+//! one-sided operations; completion queues.
 //!
 //! Thin over the facade crate: each object holds one of its types. Receives and
 //! sends live in pools of their connection, so that a handle which is used after
-//! its end is an error. Contexts, listeners, connections and settings are freed
-//! by their `_free` function, which must be the last call with them.
+//! its end is an error. Contexts, listeners, connections, settings, regions,
+//! windows, maps and completion queues are freed by their `_free` function, which
+//! must be the last call with them.
 
 mod capture;
+pub mod class;
 pub mod codes;
+pub mod completion;
+pub mod completion_queue;
 pub mod connection;
 pub mod context;
+pub mod ended;
+pub mod map;
+pub mod offered;
+pub mod one_sided;
+mod posted;
+pub mod queued;
 pub mod receive;
+pub mod region;
 pub mod send;
 pub mod settings;

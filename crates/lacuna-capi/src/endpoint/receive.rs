@@ -4,8 +4,8 @@ use super::connection::{lacuna_connection, post_receive_failure, receive_failure
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::FreeList;
-use lacuna::RecvHandle;
 use lacuna::datapath::Process;
+use lacuna::{Completed, RecvHandle, RecvOptions};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -73,7 +73,51 @@ impl lacuna_receive {
         Some(done)
     }
 
-    fn with<R>(&self, look: impl FnOnce(&RecvHandle) -> Result<R, Failure>) -> Result<R, Failure> {
+    /// The same with all that is known of what arrived.
+    pub(super) fn take(&self) -> Result<Completed, Failure> {
+        let receive = self.posted.write().unwrap_or_else(PoisonError::into_inner).take();
+        let done = receive.ok_or_else(gone)?.complete();
+        self.free.put(self.index);
+        Ok(done)
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Safety
+    /// As for [`lacuna_receive_post`].
+    pub(super) unsafe fn post(
+        connection: *mut lacuna_connection,
+        buffer: *mut c_void,
+        capacity: usize,
+        options: RecvOptions,
+        receive: *mut *mut Self,
+    ) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::object(connection, "connection") }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(receive, "receive") }?;
+        let buffer = pointer::start(buffer.cast::<u8>(), capacity, "buffer")?;
+        let queue_pair = connection.queue_pair();
+        // SAFETY: the buffer is the library's by the caller's promise until the
+        // handle is dropped, by `close` or with the connection.
+        let handle = unsafe { queue_pair.post_recv_raw_with(buffer, capacity, options) };
+        let handle = handle.map_err(|error| post_receive_failure(&error))?;
+        let empty = |index, free| Self {
+            process: Process::current(),
+            index,
+            free,
+            posted: RwLock::new(None),
+        };
+        let posted = connection.receives.take(empty).ok_or_else(gone)?;
+        *posted.posted.write().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+        out.set(std::ptr::from_ref(posted).cast_mut());
+        Ok(())
+    }
+
+    pub(super) fn with<R>(
+        &self,
+        look: impl FnOnce(&RecvHandle) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         let posted = self.posted.read().unwrap_or_else(PoisonError::into_inner);
         look(posted.as_ref().ok_or_else(gone)?)
     }
@@ -99,26 +143,9 @@ pub unsafe extern "C" fn lacuna_receive_post(
     capacity: usize,
     receive: *mut *mut lacuna_receive,
 ) -> c_int {
-    code(|| {
-        // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::object(connection, "connection") }?;
-        // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(receive, "receive") }?;
-        let buffer = pointer::start(buffer.cast::<u8>(), capacity, "buffer")?;
-        // SAFETY: the buffer is the library's by the caller's promise until the
-        // handle is dropped, by `close` or with the connection.
-        let handle = unsafe { connection.connection.queue_pair().post_recv_raw(buffer, capacity) };
-        let handle = handle.map_err(|error| post_receive_failure(&error))?;
-        let empty = |index, free| lacuna_receive {
-            process: Process::current(),
-            index,
-            free,
-            posted: RwLock::new(None),
-        };
-        let posted = connection.receives.take(empty).ok_or_else(gone)?;
-        *posted.posted.write().unwrap_or_else(PoisonError::into_inner) = Some(handle);
-        out.set(std::ptr::from_ref(posted).cast_mut());
-        Ok(())
+    // SAFETY: the caller's promise.
+    code(|| unsafe {
+        lacuna_receive::post(connection, buffer, capacity, RecvOptions::default(), receive)
     })
 }
 

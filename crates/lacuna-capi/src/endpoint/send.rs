@@ -6,7 +6,7 @@ use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::FreeList;
 use lacuna::datapath::Process;
-use lacuna::{Connection, QueuePair, SendError, SendHandle};
+use lacuna::{PostSendError, QueuePair, SendBuffer, SendError, SendHandle};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -55,21 +55,51 @@ impl lacuna_send {
         let going = self.going.read().unwrap_or_else(PoisonError::into_inner);
         look(going.as_ref().ok_or_else(gone)?)
     }
+
+    /// What the send's handle says.
+    pub(super) fn with_handle<R>(
+        &self,
+        look: impl FnOnce(&SendHandle) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.with(|going| look(&going.send))
+    }
+
+    /// Has `start` start a send of the program's bytes.
+    ///
+    /// # Safety
+    /// As for [`lacuna_send_start`].
+    pub(super) unsafe fn start(
+        connection: &lacuna_connection,
+        data: *const c_void,
+        length: usize,
+        send: *mut *mut Self,
+        start: impl FnOnce(SendBuffer) -> Result<SendHandle, PostSendError>,
+    ) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(send, "send") }?;
+        let data = pointer::start(data.cast_mut().cast::<u8>(), length, "data")?;
+        let lending = Lending::new(&Arc::default());
+        // SAFETY: unchanged by the caller's promise until `end` has seen the
+        // lending over.
+        let lent = unsafe { lending.lend(data, length, None) };
+        let handle = start(lent).map_err(|error| write_failure(&SendError::Post(error)))?;
+        let empty = |index, free| Self {
+            process: Process::current(),
+            index,
+            free,
+            going: RwLock::new(None),
+        };
+        let taken = connection.sends.take(empty).ok_or_else(gone)?;
+        let queue_pair = connection.queue_pair().clone();
+        *taken.going.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Going { send: handle, lending, queue_pair });
+        out.set(std::ptr::from_ref(taken).cast_mut());
+        Ok(())
+    }
 }
 
 fn gone() -> Failure {
     Failure::usage("this send was freed")
-}
-
-fn started(
-    connection: &Connection,
-    data: lacuna::SendBuffer,
-    immediate: Option<u32>,
-    deadline_ms: u64,
-) -> Result<SendHandle, Failure> {
-    let deadline = Duration::from_millis(deadline_ms);
-    let send = connection.start_send_within(data, immediate, deadline);
-    send.map_err(|error| write_failure(&SendError::Post(error)))
 }
 
 /// Starts a write of length bytes, with an immediate unless that is NULL; it
@@ -95,26 +125,11 @@ pub unsafe extern "C" fn lacuna_send_start(
         let connection = unsafe { pointer::object(connection, "connection") }?;
         // SAFETY: the caller's promise.
         let immediate = unsafe { optional(immediate) }?;
+        let deadline = Some(Duration::from_millis(deadline_ms));
+        let queue_pair = connection.queue_pair();
+        let start = |data| queue_pair.send_within(data, immediate, deadline);
         // SAFETY: the caller's promise.
-        let out = unsafe { Out::new(send, "send") }?;
-        let data = pointer::start(data.cast_mut().cast::<u8>(), length, "data")?;
-        let lending = Lending::new(&Arc::default());
-        // SAFETY: unchanged by the caller's promise until `end` has seen the
-        // lending over.
-        let lent = unsafe { lending.lend(data, length, None) };
-        let handle = started(&connection.connection, lent, immediate, deadline_ms)?;
-        let empty = |index, free| lacuna_send {
-            process: Process::current(),
-            index,
-            free,
-            going: RwLock::new(None),
-        };
-        let taken = connection.sends.take(empty).ok_or_else(gone)?;
-        let queue_pair = connection.connection.queue_pair().clone();
-        *taken.going.write().unwrap_or_else(PoisonError::into_inner) =
-            Some(Going { send: handle, lending, queue_pair });
-        out.set(std::ptr::from_ref(taken).cast_mut());
-        Ok(())
+        unsafe { lacuna_send::start(connection, data, length, send, start) }
     })
 }
 

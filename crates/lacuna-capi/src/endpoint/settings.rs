@@ -9,7 +9,8 @@ use crate::pointer::{self, Out};
 use lacuna::controller::TABLE as CONTROLLERS;
 use lacuna::datapath::Process;
 use lacuna::{
-    ConnectionConfig, ContextConfig, ControllerKind, DatapathKind, ImmediateSplit, Progress,
+    Classes, ConnectionConfig, ContextConfig, ControllerKind, DatapathKind, ImmediateSplit,
+    Progress,
 };
 use std::ffi::{c_char, c_int};
 use std::fmt::Display;
@@ -68,6 +69,7 @@ const TABLE: &[(&str, Setter)] = &[
     ("pcap", |v, t| path(t).map(|x| v.capture.set_path(x))),
     ("pcap_limit_bytes", |v, t| some_bytes(t).map(|x| v.capture.set_limit_bytes(x))),
     ("mode", |v, t| read(t).map(|x| v.connection.mode = x)),
+    ("wire", |v, t| read(t).map(|x| v.connection.wire = x)),
     ("chunk_bytes", |v, t| read(t).map(|x| v.connection.chunk_bytes = x)),
     ("mtu_bytes", |v, t| optional(t, "probe").map(|x| v.connection.mtu_bytes = x)),
     ("split", |v, t| split(t).map(|x| v.connection.split = x)),
@@ -78,6 +80,8 @@ const TABLE: &[(&str, Setter)] = &[
     ("deadline_ms", |v, t| millis(t).map(|x| v.connection.deadline = x)),
     ("silence_ms", |v, t| some_millis(t).map(|x| v.connection.silence = x)),
     ("connect_timeout_ms", |v, t| millis(t).map(|x| v.connection.connect_timeout = x)),
+    ("one_sided", |v, t| switch(t).map(|x| v.connection.one_sided = x)),
+    ("classes", |v, t| classes(t).map(|x| v.connection.classes = x)),
     ("tag", |v, t| read(t).map(|x| v.connection.tag = x)),
 ];
 
@@ -160,6 +164,21 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
+fn classes(text: &str) -> Result<Classes, String> {
+    let mut classes = Classes::NONE;
+    if text.trim() == "none" {
+        return Ok(classes);
+    }
+    for name in text.split('+') {
+        match name.trim() {
+            "critical" => classes.critical = true,
+            "droppable" => classes.droppable = true,
+            _ => return Err("must be none, critical, droppable or critical+droppable".to_owned()),
+        }
+    }
+    Ok(classes)
+}
+
 /// The text as it is, since a path may contain spaces.
 fn path(text: &str) -> Result<Option<PathBuf>, String> {
     Ok((!text.is_empty()).then(|| text.into()))
@@ -203,19 +222,22 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
 /// Changes one setting. Of a context: bind (an IP address of this host, a link-local
 /// one with its interface, as in fe80::1%eth0; "::", the default, is all of them),
 /// channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
-/// receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
-/// (a file that keeps what paths are like, for the next program; nothing need be
-/// there yet; "" for none), pcap (a file that every packet is captured to, replaced
-/// if it exists; contexts of the same settings share it; made up in it are the
-/// headers of IP and UDP, the UDP destination port 4791 and the ICRC; "" for none),
-/// pcap_limit_bytes (where the capture ends; the traffic goes on). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
-/// a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
-/// split (as in 10+18+4), generations, max_message_bytes, cc (congestion control:
-/// bbr, cubic, fixed, or auto, which is fixed if a rate is given, else bbr),
-/// rate_bits_per_s (what fixed sends at and the others begin at; 0 or "find" finds
-/// one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag (a number
-/// for the accepting end). May be called from any thread; objects that were made
-/// with these settings keep theirs.
+/// receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory (a
+/// file that keeps what paths are like, for the next program; nothing need be there
+/// yet; "" for none), pcap (a file that every packet is captured to, replaced if it
+/// exists; contexts of the same settings share it; made up in it are the headers of IP
+/// and UDP, the UDP destination port 4791 and the ICRC; "" for none), pcap_limit_bytes
+/// (where the capture ends; the traffic goes on). Of a connection: mode (auto, sr,
+/// sr:rto, raw, ec, or with a code of one's own as in ec:mds:32:8, best-effort,
+/// bounded, or with a window of messages as in bounded:4), wire (short, or rdma:
+/// packets as RDMA cards take them), chunk_bytes, mtu_bytes (or "probe"), split (as in
+/// 10+18+4), generations, max_message_bytes, cc (congestion control: bbr, cubic, fixed,
+/// or auto, which is fixed if a rate is given, else bbr), rate_bits_per_s (what fixed
+/// sends at and the others begin at; 0 or "find" finds one), deadline_ms, silence_ms
+/// (at least 1), connect_timeout_ms, one_sided (on, off: whether the ends may write and
+/// read each other's regions), classes (none, critical, droppable, critical+droppable:
+/// what lacuna_connection_class() gives), tag (a number for the accepting end). May be
+/// called from any thread; objects that were made with these settings keep theirs.
 ///
 /// # Safety
 /// settings was not freed; name and value are terminated strings.
@@ -268,6 +290,7 @@ mod tests {
             ("channels", "4"),
             ("progress", "manual"),
             ("mode", "ec:xor:32:8"),
+            ("wire", "rdma"),
             ("mtu_bytes", "1400"),
             ("split", "8+22+2"),
             ("rate_bits_per_s", "1000000000"),
@@ -275,6 +298,8 @@ mod tests {
             ("ecn", "off"),
             ("path_memory", "a folder/paths"),
             ("cc", "cubic"),
+            ("one_sided", "on"),
+            ("classes", "critical"),
             ("pcap", "a folder/packets.pcap"),
             ("pcap_limit_bytes", "1000000"),
         ] {
@@ -283,6 +308,7 @@ mod tests {
         assert_eq!(values.context.channels, 4);
         assert_eq!(values.context.progress, Progress::Manual);
         assert_eq!(values.connection.mtu_bytes, Some(1400));
+        assert_eq!(values.connection.wire, lacuna::Wire::Rdma);
         assert_eq!(values.connection.split, ImmediateSplit::WIDE);
         assert_eq!(values.connection.deadline, Duration::from_millis(1500));
         assert!(!values.context.ecn && ContextConfig::default().ecn);
@@ -293,6 +319,16 @@ mod tests {
         }
         assert!(values.context.ecn && values.context.path_memory.is_none());
         assert_eq!(values.connection.controller, None);
+        assert!(values.connection.one_sided);
+        assert_eq!(values.connection.classes, Classes { critical: true, droppable: false });
+        values.set("classes", "droppable + critical").unwrap();
+        assert_eq!(values.connection.classes, Classes::ALL);
+        values.set("classes", "none").unwrap();
+        assert_eq!(values.connection.classes, Classes::NONE);
+        for mode in ["bounded", "bounded:3", "best-effort"] {
+            values.set("mode", mode).unwrap();
+            assert!(matches!(values.connection.mode, lacuna::Mode::Bounded(_)), "{mode}");
+        }
         for none in ["0", "find"] {
             values.set("rate_bits_per_s", "1000000000").unwrap();
             assert_eq!(values.connection.rate_bits_per_s, Some(1_000_000_000));
@@ -308,6 +344,11 @@ mod tests {
             ("channels", "many", "invalid digit"),
             ("mode", "tcp", "one of auto, raw, sr"),
             ("mode", "ec:mds:200:100", "255"),
+            ("wire", "long", "must be short or rdma"),
+            ("mode", "bounded:many", "bounded"),
+            ("classes", "", "critical+droppable"),
+            ("classes", "critical+urgent", "critical+droppable"),
+            ("one_sided", "yes", "on or off"),
             ("ecn", "maybe", "on or off"),
             ("cc", "reno", "must be auto, bbr, cubic, fixed"),
             ("silence_ms", "0", "must be more than zero"),

@@ -96,5 +96,27 @@ int main(void)
     LAYOUT(lacuna_received, length);
     LAYOUT(lacuna_received, chunks_done);
     LAYOUT(lacuna_received, is_complete);
+    SIZE(lacuna_receive_options);
+    LAYOUT(lacuna_receive_options, deadline_us);
+    LAYOUT(lacuna_receive_options, grace_us);
+    LAYOUT(lacuna_receive_options, missing);
+    SIZE(lacuna_ended);
+    LAYOUT(lacuna_ended, bytes);
+    LAYOUT(lacuna_ended, last_ago_ns);
+    LAYOUT(lacuna_ended, reason);
+    LAYOUT(lacuna_ended, is_complete);
+    SIZE(lacuna_region_options);
+    LAYOUT(lacuna_region_options, rights);
+    LAYOUT(lacuna_region_options, is_exclusive);
+    SIZE(lacuna_written);
+    LAYOUT(lacuna_written, bytes);
+    LAYOUT(lacuna_written, key);
+    LAYOUT(lacuna_written, is_complete);
+    SIZE(lacuna_completion);
+    LAYOUT(lacuna_completion, map);
+    LAYOUT(lacuna_completion, result);
+    LAYOUT(lacuna_completion, is_silent);
+    SIZE(lacuna_range);
+    LAYOUT(lacuna_range, length);
     return 0;
 }

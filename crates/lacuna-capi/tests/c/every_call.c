@@ -27,7 +27,7 @@ enum way {
     AS_MEANT,
 };
 
-enum { MESSAGE = 12000, PIECE = 16384, PIECES = MEMORY_BYTES / PIECE };
+enum { MESSAGE = 12000, PIECE = 16384, PIECES = MEMORY_BYTES / PIECE, ROOMS = 2048 };
 
 /* Objects that the calls share. */
 struct bed {
@@ -49,11 +49,17 @@ struct bed {
     struct lacuna_connection *near_end, *far_end;
     struct lacuna_receive *posted, *dead_posted;
     struct lacuna_send *started, *dead_started;
+    struct lacuna_map *map;
+    struct lacuna_region *region;
+    struct lacuna_window *window;
+    unsigned char *region_bytes;
+    /* Both ends complete into it. */
+    struct lacuna_completion_queue *queue;
     unsigned char bytes[20000];
     /* For receives: each has a piece of its own, so that no two packets are
      * placed over each other. */
     unsigned char (*pieces)[PIECE];
-    unsigned next_piece;
+    unsigned next_piece, next_room;
 };
 
 /* Answered with an error and a text of its own. */
@@ -78,6 +84,12 @@ struct bed {
 static size_t next_piece(struct bed *bed)
 {
     return __atomic_fetch_add(&bed->next_piece, 1, __ATOMIC_SEQ_CST) % PIECES;
+}
+
+/* The same for those of lacuna.h, of which there are more. */
+static unsigned char *next_room(struct bed *bed)
+{
+    return bed->pieces[__atomic_fetch_add(&bed->next_room, 1, __ATOMIC_SEQ_CST) % ROOMS];
 }
 
 /* ---- sdr.h ---- */
@@ -821,7 +833,7 @@ static void receive_post(struct bed *bed, enum way way)
         REFUSED(lacuna_receive_post(bed->far_end, bed->pieces[0], SIZE_MAX, &made));
         break;
     default:
-        ANSWERED(lacuna_receive_post(bed->far_end, bed->pieces[next_piece(bed)], MESSAGE, &made));
+        ANSWERED(lacuna_receive_post(bed->far_end, next_room(bed), MESSAGE, &made));
         if (made)
             PUT(bed->posted, made);
     }
@@ -916,6 +928,169 @@ static void receive_complete(struct bed *bed, enum way way)
     }
 }
 
+static void receive_post_with(struct bed *bed, enum way way)
+{
+    struct lacuna_receive_options options;
+    struct lacuna_receive *made = NULL;
+    memset(&options, 0, sizeof(options));
+    options.deadline_us = 2000;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_receive_post_with(NULL, bed->pieces[0], MESSAGE, &options, &made));
+        REFUSED(lacuna_receive_post_with(bed->far_end, NULL, MESSAGE, &options, &made));
+        REFUSED(lacuna_receive_post_with(bed->far_end, bed->pieces[0], MESSAGE, NULL, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_receive_post_with(bed->far_end, bed->pieces[0], SIZE_MAX, NULL, &made));
+        options.missing = 3;
+        REFUSED(lacuna_receive_post_with(bed->far_end, bed->pieces[0], MESSAGE, &options, &made));
+        options.missing = LACUNA_MISSING_KEEP;
+        options.reserved[5] = 1;
+        REFUSED(lacuna_receive_post_with(bed->far_end, bed->pieces[0], MESSAGE, &options, &made));
+        options.reserved[5] = 0;
+        options.more[1] = UINT64_MAX;
+        REFUSED(lacuna_receive_post_with(bed->far_end, bed->pieces[0], MESSAGE, &options, &made));
+        break;
+    default:
+        options.deadline_us = UINT64_MAX;
+        options.grace_us = UINT64_MAX;
+        options.has_grace = 255;
+        ANSWERED(lacuna_receive_post_with(bed->far_end, next_room(bed), MESSAGE,
+                                          &options, &made));
+        if (made)
+            PUT(bed->posted, made);
+    }
+    if (way != AS_MEANT)
+        CHECK(!made);
+}
+
+static void receive_wait_over(struct bed *bed, enum way way)
+{
+    uint32_t reason = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_receive_wait_over(NULL, 1, &reason));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_receive_wait_over(bed->dead_posted, 1, &reason));
+        break;
+    default:
+        ANSWERED(lacuna_receive_wait_over(GET(bed->posted), 1, &reason));
+        ANSWERED(lacuna_receive_wait_over(GET(bed->posted), 0, NULL));
+        return;
+    }
+    CHECK(reason == 77);
+}
+
+static void receive_take(struct bed *bed, enum way way)
+{
+    struct lacuna_map *map = NULL;
+    struct lacuna_ended ended;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_receive_take(NULL, &ended, &map));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_receive_take(bed->dead_posted, &ended, &map));
+        break;
+    default:
+        ANSWERED(lacuna_receive_take(GET(bed->posted), &ended, &map));
+        lacuna_map_free(map);
+        ANSWERED(lacuna_receive_take(GET(bed->posted), NULL, NULL));
+        return;
+    }
+    CHECK(!map);
+}
+
+static void map_packets(struct bed *bed, enum way way)
+{
+    uint8_t bits[4];
+    size_t size = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_map_packets(NULL, bits, sizeof(bits), &size));
+        REFUSED(lacuna_map_packets(bed->map, NULL, sizeof(bits), &size));
+        CHECK(size == 77);
+        break;
+    default:
+        CHECK(lacuna_map_packets(bed->map, bits, sizeof(bits), &size) == LACUNA_OK && size > 0);
+        CHECK(lacuna_map_packets(bed->map, NULL, 0, NULL) == LACUNA_OK);
+    }
+}
+
+static void map_gaps(struct bed *bed, enum way way)
+{
+    struct lacuna_range gap = {77, 77};
+    size_t count = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_map_gaps(NULL, &gap, 1, &count));
+        REFUSED(lacuna_map_gaps(bed->map, NULL, 1, &count));
+        CHECK(count == 77 && gap.length == 77);
+        break;
+    default:
+        CHECK(lacuna_map_gaps(bed->map, &gap, 1, &count) == LACUNA_OK && count == 1);
+        CHECK(gap.offset == 0 && gap.length == MESSAGE);
+        CHECK(lacuna_map_gaps(bed->map, NULL, 0, NULL) == LACUNA_OK);
+    }
+}
+
+static void map_free(struct bed *bed, enum way way)
+{
+    struct lacuna_receive *made = NULL;
+    struct lacuna_map *map = NULL;
+    if (way == WITH_NULL) {
+        lacuna_map_free(NULL);
+        return;
+    }
+    ANSWERED(lacuna_receive_post(bed->far_end, next_room(bed), MESSAGE, &made));
+    if (made)
+        CHECK(lacuna_receive_take(made, NULL, &map) == LACUNA_OK);
+    lacuna_map_free(map);
+}
+
+static void send_start_offered(struct bed *bed, enum way way)
+{
+    struct lacuna_send *made = NULL;
+    uint32_t immediate = 7;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_send_start_offered(NULL, bed->bytes, MESSAGE, &immediate, 1, &made));
+        REFUSED(lacuna_send_start_offered(bed->near_end, NULL, MESSAGE, &immediate, 1, &made));
+        REFUSED(lacuna_send_start_offered(bed->near_end, bed->bytes, MESSAGE, NULL, 1, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_send_start_offered(bed->near_end, bed->bytes, SIZE_MAX, NULL, 1, &made));
+        break;
+    default:
+        ANSWERED(lacuna_send_start_offered(bed->near_end, bed->bytes, MESSAGE, NULL, 2, &made));
+        if (made)
+            PUT(bed->started, made);
+    }
+    if (way != AS_MEANT)
+        CHECK(!made);
+}
+
+static void send_offer(struct bed *bed, enum way way)
+{
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_send_offer(NULL, 0, 1));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_send_offer(bed->dead_started, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_send_offer(bed->started, SIZE_MAX, 2));
+        REFUSED(lacuna_send_offer(bed->started, SIZE_MAX, SIZE_MAX));
+        REFUSED(lacuna_send_offer(bed->started, MESSAGE, 1));
+        break;
+    default:
+        ANSWERED(lacuna_send_offer(GET(bed->started), 1, MESSAGE - 1));
+        ANSWERED(lacuna_send_offer(GET(bed->started), 0, 1));
+    }
+}
+
 static void send_start(struct bed *bed, enum way way)
 {
     struct lacuna_send *made = NULL;
@@ -980,6 +1155,457 @@ static void send_free(struct bed *bed, enum way way)
     }
 }
 
+static void region_new(struct bed *bed, enum way way)
+{
+    struct lacuna_region_options options;
+    struct lacuna_region *made = NULL;
+    void *bytes = bed->region_bytes;
+    memset(&options, 0, sizeof(options));
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_region_new(NULL, bytes, 8, &options, &made));
+        REFUSED(lacuna_region_new(bed->context, NULL, 8, &options, &made));
+        REFUSED(lacuna_region_new(bed->context, bytes, 8, &options, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_region_new(bed->context, bytes, SIZE_MAX, &options, &made));
+        options.rights = 8;
+        REFUSED(lacuna_region_new(bed->context, bytes, 8, &options, &made));
+        options.rights = UINT32_MAX;
+        REFUSED(lacuna_region_new(bed->context, bytes, 8, &options, &made));
+        options.rights = 0;
+        options.reserved[1] = 1;
+        REFUSED(lacuna_region_new(bed->context, bytes, 8, &options, &made));
+        options.reserved[1] = 0;
+        options.more[0] = 1;
+        REFUSED(lacuna_region_new(bed->context, bytes, 8, &options, &made));
+        break;
+    default:
+        ANSWERED(lacuna_region_new(bed->context, bytes, PIECE, NULL, &made));
+        lacuna_region_free(made);
+        made = NULL;
+    }
+    CHECK(!made);
+}
+
+static void region_key(struct bed *bed, enum way way)
+{
+    uint32_t key = 0;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_region_key(NULL, &key));
+        REFUSED(lacuna_region_key(bed->region, NULL));
+        return;
+    }
+    CHECK(lacuna_region_key(bed->region, &key) == LACUNA_OK);
+}
+
+static void marks(struct bed *bed, enum way way,
+                  int (*get)(struct lacuna_region *, uint64_t, uint64_t, uint8_t *, size_t))
+{
+    uint8_t bits[PIECE / 64 / 8];
+    bits[0] = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(get(NULL, 0, 64, bits, sizeof(bits)));
+        REFUSED(get(bed->region, 0, 64, NULL, sizeof(bits)));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(get(bed->region, 0, PIECE + 1, bits, sizeof(bits)));
+        REFUSED(get(bed->region, PIECE, 1, bits, sizeof(bits)));
+        REFUSED(get(bed->region, UINT64_MAX, UINT64_MAX, bits, sizeof(bits)));
+        REFUSED(get(bed->region, 0, UINT64_MAX, bits, SIZE_MAX));
+        REFUSED(get(bed->region, 1, 64, bits, sizeof(bits)));
+        REFUSED(get(bed->region, 0, PIECE, bits, sizeof(bits) - 1));
+        break;
+    default:
+        CHECK(get(bed->region, 0, PIECE, bits, sizeof(bits)) == LACUNA_OK);
+        CHECK(get(bed->region, PIECE, 0, bits, 0) == LACUNA_OK);
+        return;
+    }
+    CHECK(bits[0] == 77);
+}
+
+static void region_valid(struct bed *bed, enum way way) { marks(bed, way, lacuna_region_valid); }
+static void region_take_valid(struct bed *bed, enum way way)
+{
+    marks(bed, way, lacuna_region_take_valid);
+}
+
+static void region_revoke(struct bed *bed, enum way way)
+{
+    struct lacuna_region *made = NULL;
+    (void)bed;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_region_revoke(NULL));
+        return;
+    }
+    ANSWERED(lacuna_region_new(bed->context, bed->region_bytes, PIECE, NULL, &made));
+    CHECK(made && lacuna_region_revoke(made) == LACUNA_OK);
+    CHECK(lacuna_region_revoke(made) == LACUNA_OK);
+    lacuna_region_free(made);
+}
+
+static void region_free(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL)
+        lacuna_region_free(NULL);
+    else
+        region_new(bed, AS_MEANT);
+}
+
+static void region_window(struct bed *bed, enum way way)
+{
+    struct lacuna_window *made = NULL;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_region_window(NULL, 0, 8, 0, &made));
+        REFUSED(lacuna_region_window(bed->region, 0, 8, 0, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_region_window(bed->region, 0, PIECE + 1, 0, &made));
+        REFUSED(lacuna_region_window(bed->region, PIECE + 1, 0, 0, &made));
+        REFUSED(lacuna_region_window(bed->region, UINT64_MAX, 2, 0, &made));
+        REFUSED(lacuna_region_window(bed->region, 0, 8, 9, &made));
+        break;
+    default:
+        ANSWERED(lacuna_region_window(bed->region, 8, 8, LACUNA_RIGHT_REMOTE_READ, &made));
+        lacuna_window_free(made);
+        made = NULL;
+    }
+    CHECK(!made);
+}
+
+static void window_key(struct bed *bed, enum way way)
+{
+    uint32_t key = 0;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_window_key(NULL, &key));
+        REFUSED(lacuna_window_key(bed->window, NULL));
+        return;
+    }
+    CHECK(lacuna_window_key(bed->window, &key) == LACUNA_OK);
+}
+
+static void window_free(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL)
+        lacuna_window_free(NULL);
+    else
+        region_window(bed, AS_MEANT);
+}
+
+static uint32_t region_key_of(struct bed *bed)
+{
+    uint32_t key = 0;
+    CHECK(lacuna_region_key(bed->region, &key) == LACUNA_OK);
+    return key;
+}
+
+static void remote_write(struct bed *bed, enum way way)
+{
+    uint32_t key = region_key_of(bed), immediate = 9;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_remote_write(NULL, key, 0, bed->bytes, 8, &immediate, 1));
+        REFUSED(lacuna_remote_write(bed->near_end, key, 0, NULL, 8, &immediate, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_remote_write(bed->near_end, key, 0, bed->bytes, SIZE_MAX, NULL, 1));
+        REFUSED(lacuna_remote_write(bed->near_end, key, UINT64_MAX, bed->bytes, 8, NULL, 1));
+        CHECK(lacuna_remote_write(bed->near_end, key, PIECE - 1, bed->bytes, 8, NULL, 5000) ==
+              LACUNA_PEER);
+        break;
+    default:
+        ANSWERED(lacuna_remote_write(bed->near_end, key, 0, bed->bytes, MESSAGE, NULL, 2));
+        ANSWERED(lacuna_remote_write(bed->near_end, key, 0, bed->bytes, 8, &immediate, 2));
+    }
+}
+
+static void remote_write_start(struct bed *bed, enum way way)
+{
+    struct lacuna_send *made = NULL;
+    uint32_t key = region_key_of(bed);
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_remote_write_start(NULL, key, 0, bed->bytes, 8, NULL, 1, &made));
+        REFUSED(lacuna_remote_write_start(bed->near_end, key, 0, NULL, 8, NULL, 1, &made));
+        REFUSED(lacuna_remote_write_start(bed->near_end, key, 0, bed->bytes, 8, NULL, 1, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_remote_write_start(bed->near_end, key, 0, bed->bytes, SIZE_MAX, NULL, 1,
+                                          &made));
+        break;
+    default:
+        ANSWERED(lacuna_remote_write_start(bed->near_end, key, 0, bed->bytes, MESSAGE, NULL, 2,
+                                           &made));
+        if (made)
+            PUT(bed->started, made);
+    }
+    if (way != AS_MEANT)
+        CHECK(!made);
+}
+
+static void remote_read(struct bed *bed, enum way way)
+{
+    uint64_t came = 77;
+    uint32_t key = region_key_of(bed);
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_remote_read(NULL, key, 0, 8, bed->region, 0, 1, &came));
+        REFUSED(lacuna_remote_read(bed->near_end, key, 0, 8, NULL, 0, 1, &came));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_remote_read(bed->near_end, key, 0, UINT64_MAX, bed->region, 8, 1, &came));
+        REFUSED(lacuna_remote_read(bed->near_end, key, 0, 8, bed->region, UINT64_MAX, 1, &came));
+        REFUSED(lacuna_remote_read(bed->near_end, key, 0, 8, bed->region, PIECE - 7, 1, &came));
+        CHECK(lacuna_remote_read(bed->near_end, key, UINT64_MAX, 8, bed->region, 0, 5000, &came) ==
+              LACUNA_PEER);
+        break;
+    default:
+        ANSWERED(lacuna_remote_read(bed->near_end, key, 0, 100, bed->region, 8192, 2, NULL));
+        return;
+    }
+    CHECK(came == 77);
+}
+
+static void wait_written(struct bed *bed, enum way way)
+{
+    struct lacuna_written written;
+    struct lacuna_map *map = NULL;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_wait_written(NULL, 1, &written, &map));
+        REFUSED(lacuna_wait_written(bed->far_end, 1, NULL, &map));
+        CHECK(!map);
+        return;
+    }
+    ANSWERED(lacuna_wait_written(bed->far_end, 1, &written, &map));
+    lacuna_map_free(map);
+    ANSWERED(lacuna_wait_written(bed->far_end, 0, &written, NULL));
+}
+
+static void connection_class(struct bed *bed, enum way way)
+{
+    struct lacuna_connection *messages = NULL;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_connection_class(NULL, LACUNA_CLASS_CRITICAL, &messages));
+        REFUSED(lacuna_connection_class(bed->near_end, LACUNA_CLASS_CRITICAL, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_connection_class(bed->near_end, 0, &messages));
+        REFUSED(lacuna_connection_class(bed->near_end, UINT32_MAX, &messages));
+        /* Nobody asked for it. */
+        REFUSED(lacuna_connection_class(bed->near_end, LACUNA_CLASS_DROPPABLE, &messages));
+        break;
+    default:
+        CHECK(lacuna_connection_class(bed->near_end, LACUNA_CLASS_CRITICAL, &messages) == LACUNA_OK);
+        CHECK(messages && messages != bed->near_end);
+        /* It ends with its connection alone. */
+        lacuna_connection_free(messages);
+        ANSWERED(lacuna_write(messages, bed->bytes, 8, NULL, 1));
+        return;
+    }
+    CHECK(!messages);
+}
+
+static void completion_queue_new(struct bed *bed, enum way way)
+{
+    struct lacuna_completion_queue *made = NULL;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_completion_queue_new(NULL, 1, &made));
+        REFUSED(lacuna_completion_queue_new(bed->context, 1, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_completion_queue_new(bed->context, 0, &made));
+        REFUSED(lacuna_completion_queue_new(bed->context, UINT32_MAX, &made));
+        break;
+    default:
+        ANSWERED(lacuna_completion_queue_new(bed->context, 3, &made));
+        lacuna_completion_queue_free(made);
+        made = NULL;
+    }
+    CHECK(!made);
+}
+
+static void completion_queue_poll(struct bed *bed, enum way way)
+{
+    struct lacuna_completion completions[4];
+    size_t count = 77;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_completion_queue_poll(NULL, completions, 4, 1, &count));
+        REFUSED(lacuna_completion_queue_poll(bed->queue, NULL, 4, 1, &count));
+        REFUSED(lacuna_completion_queue_poll(bed->queue, completions, 4, 1, NULL));
+        CHECK(count == 77);
+        return;
+    }
+    CHECK(lacuna_completion_queue_poll(bed->queue, completions, 4, 1, &count) == LACUNA_OK);
+    CHECK(count <= 4);
+    while (count > 0)
+        lacuna_map_free(completions[--count].map);
+    CHECK(lacuna_completion_queue_poll(bed->queue, NULL, 0, 1, &count) == LACUNA_OK && count == 0);
+}
+
+static void completion_queue_descriptor(struct bed *bed, enum way way)
+{
+    int descriptor = -1;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_completion_queue_descriptor(NULL, &descriptor));
+        REFUSED(lacuna_completion_queue_descriptor(bed->queue, NULL));
+        CHECK(descriptor == -1);
+        return;
+    }
+    CHECK(lacuna_completion_queue_descriptor(bed->queue, &descriptor) == LACUNA_OK);
+    CHECK(descriptor >= 0);
+}
+
+static void completion_queue_arm(struct bed *bed, enum way way)
+{
+    int has_any = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_completion_queue_arm(NULL, LACUNA_ARM_ANY, &has_any));
+        CHECK(has_any == 77);
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_completion_queue_arm(bed->queue, 2, &has_any));
+        REFUSED(lacuna_completion_queue_arm(bed->queue, UINT32_MAX, &has_any));
+        CHECK(has_any == 77);
+        break;
+    default:
+        CHECK(lacuna_completion_queue_arm(bed->queue, LACUNA_ARM_ANY, &has_any) == LACUNA_OK);
+        CHECK(has_any == 0 || has_any == 1);
+        CHECK(lacuna_completion_queue_arm(bed->queue, LACUNA_ARM_SOLICITED, NULL) == LACUNA_OK);
+    }
+}
+
+static void completion_queue_free(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL)
+        lacuna_completion_queue_free(NULL);
+    else
+        completion_queue_new(bed, AS_MEANT);
+}
+
+static void complete_to(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_complete_to(NULL, bed->queue));
+        REFUSED(lacuna_complete_to(bed->near_end, NULL));
+        return;
+    }
+    /* They do already. */
+    REFUSED(lacuna_complete_to(bed->near_end, bed->queue));
+    REFUSED(lacuna_complete_to(bed->far_end, bed->queue));
+}
+
+/* What a full queue refuses, has room for later. */
+static void make_room(struct bed *bed)
+{
+    completion_queue_poll(bed, AS_MEANT);
+}
+
+static void queue_send(struct bed *bed, enum way way)
+{
+    uint32_t immediate = 7;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_queue_send(NULL, bed->bytes, 8, &immediate, 1, 0, 1));
+        REFUSED(lacuna_queue_send(bed->near_end, NULL, 8, &immediate, 1, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_queue_send(bed->near_end, bed->bytes, SIZE_MAX, NULL, 1, 0, 1));
+        REFUSED(lacuna_queue_send(bed->near_end, bed->bytes, SIZE_MAX, NULL, 1,
+                                  LACUNA_QUEUED_SILENT, 1));
+        REFUSED(lacuna_queue_send(bed->near_end, bed->bytes, 8, NULL, 1, 2, 1));
+        REFUSED(lacuna_queue_send(bed->near_end, bed->bytes, 8, NULL, 1, UINT32_MAX, 1));
+        break;
+    default:
+        ANSWERED(lacuna_queue_send(bed->near_end, bed->bytes, MESSAGE, NULL, 2, 0, UINT64_MAX));
+        ANSWERED(lacuna_queue_send(bed->near_end, bed->bytes, 8, &immediate, 2,
+                                   LACUNA_QUEUED_SILENT, UINT64_MAX));
+        make_room(bed);
+    }
+}
+
+static void queue_receive(struct bed *bed, enum way way)
+{
+    struct lacuna_receive_options options;
+    memset(&options, 0, sizeof(options));
+    options.deadline_us = 2000;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_queue_receive(NULL, bed->pieces[0], MESSAGE, &options, 1));
+        REFUSED(lacuna_queue_receive(bed->far_end, NULL, MESSAGE, &options, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_queue_receive(bed->far_end, bed->pieces[0], SIZE_MAX, &options, 1));
+        options.missing = 3;
+        REFUSED(lacuna_queue_receive(bed->far_end, bed->pieces[0], MESSAGE, &options, 1));
+        options.missing = 0;
+        options.more[0] = 1;
+        REFUSED(lacuna_queue_receive(bed->far_end, bed->pieces[0], MESSAGE, &options, 1));
+        break;
+    default:
+        ANSWERED(lacuna_queue_receive(bed->far_end, next_room(bed), MESSAGE, &options,
+                                      3));
+        make_room(bed);
+    }
+}
+
+static void queue_remote_write(struct bed *bed, enum way way)
+{
+    uint32_t key = region_key_of(bed), immediate = 7;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_queue_remote_write(NULL, key, 0, bed->bytes, 8, &immediate, 1, 0, 1));
+        REFUSED(lacuna_queue_remote_write(bed->near_end, key, 0, NULL, 8, &immediate, 1, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_queue_remote_write(bed->near_end, key, 0, bed->bytes, SIZE_MAX, NULL, 1, 0,
+                                          1));
+        REFUSED(lacuna_queue_remote_write(bed->near_end, key, UINT64_MAX, bed->bytes, 8, NULL, 1, 0,
+                                          1));
+        REFUSED(lacuna_queue_remote_write(bed->near_end, key, 0, bed->bytes, 8, NULL, 1, 6, 1));
+        break;
+    default:
+        ANSWERED(lacuna_queue_remote_write(bed->near_end, key, 0, bed->bytes, 8, NULL, 2, 0, 4));
+        ANSWERED(lacuna_queue_remote_write(bed->near_end, key, 8, bed->bytes, 8, NULL, 2,
+                                           LACUNA_QUEUED_SILENT, 5));
+        make_room(bed);
+    }
+}
+
+static void queue_remote_read(struct bed *bed, enum way way)
+{
+    uint32_t key = region_key_of(bed);
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_queue_remote_read(NULL, key, 0, 8, bed->region, 0, 1, 1));
+        REFUSED(lacuna_queue_remote_read(bed->near_end, key, 0, 8, NULL, 0, 1, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_queue_remote_read(bed->near_end, key, 0, PIECE + 1, bed->region, 0, 1, 1));
+        REFUSED(lacuna_queue_remote_read(bed->near_end, key, 0, UINT64_MAX, bed->region, 8, 1, 1));
+        REFUSED(lacuna_queue_remote_read(bed->near_end, key, 0, 8, bed->region, UINT64_MAX, 1, 1));
+        break;
+    default:
+        ANSWERED(lacuna_queue_remote_read(bed->near_end, key, 0, 8, bed->region, PIECE - 8, 2, 6));
+        make_room(bed);
+    }
+}
+
+static void queue_written(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_queue_written(NULL, 1));
+        return;
+    }
+    /* The first is the only one. (What is told of at the far end only is waited for there.) */
+    ANSWERED(lacuna_queue_written(bed->near_end, UINT64_MAX));
+    REFUSED(lacuna_queue_written(bed->near_end, 1));
+}
+
 /* ---- the table ---- */
 
 /* Why a function is not called in a way. */
@@ -1042,6 +1668,39 @@ static const struct {
     {"lacuna_receive_has_chunk", receive_has_chunk, NULL, NULL, NULL},
     {"lacuna_receive_bitmap", receive_bitmap, NULL, NULL, FITS},
     {"lacuna_receive_complete", receive_complete, NULL, NULL, FITS},
+    {"lacuna_receive_post_with", receive_post_with, NULL, LAST, NULL},
+    {"lacuna_receive_wait_over", receive_wait_over, NULL, NULL, FITS},
+    {"lacuna_receive_take", receive_take, NULL, NULL, FITS},
+    {"lacuna_map_packets", map_packets, NULL, LAST, FITS},
+    {"lacuna_map_gaps", map_gaps, NULL, LAST, FITS},
+    {"lacuna_map_free", map_free, NULL, LAST, FITS},
+    {"lacuna_send_start_offered", send_start_offered, NULL, LAST, NULL},
+    {"lacuna_send_offer", send_offer, NULL, NULL, NULL},
+    {"lacuna_region_new", region_new, NULL, LAST, NULL},
+    {"lacuna_region_key", region_key, NULL, LAST, FITS},
+    {"lacuna_region_valid", region_valid, NULL, LAST, NULL},
+    {"lacuna_region_take_valid", region_take_valid, NULL, LAST, NULL},
+    {"lacuna_region_revoke", region_revoke, NULL, LAST, FITS},
+    {"lacuna_region_free", region_free, NULL, LAST, FITS},
+    {"lacuna_region_window", region_window, NULL, LAST, NULL},
+    {"lacuna_window_key", window_key, NULL, LAST, FITS},
+    {"lacuna_window_free", window_free, NULL, LAST, FITS},
+    {"lacuna_remote_write", remote_write, NULL, LAST, NULL},
+    {"lacuna_remote_write_start", remote_write_start, NULL, LAST, NULL},
+    {"lacuna_remote_read", remote_read, NULL, LAST, NULL},
+    {"lacuna_wait_written", wait_written, NULL, LAST, FITS},
+    {"lacuna_connection_class", connection_class, NULL, LAST, NULL},
+    {"lacuna_completion_queue_new", completion_queue_new, NULL, LAST, NULL},
+    {"lacuna_completion_queue_poll", completion_queue_poll, NULL, LAST, FITS},
+    {"lacuna_completion_queue_descriptor", completion_queue_descriptor, NULL, LAST, FITS},
+    {"lacuna_completion_queue_arm", completion_queue_arm, NULL, LAST, NULL},
+    {"lacuna_completion_queue_free", completion_queue_free, NULL, LAST, FITS},
+    {"lacuna_complete_to", complete_to, NULL, LAST, FITS},
+    {"lacuna_queue_send", queue_send, NULL, LAST, NULL},
+    {"lacuna_queue_receive", queue_receive, NULL, LAST, NULL},
+    {"lacuna_queue_remote_write", queue_remote_write, NULL, LAST, NULL},
+    {"lacuna_queue_remote_read", queue_remote_read, NULL, LAST, NULL},
+    {"lacuna_queue_written", queue_written, NULL, LAST, FITS},
     {"lacuna_send_start", send_start, NULL, LAST, NULL},
     {"lacuna_send_poll", send_poll_, NULL, NULL, FITS},
     {"lacuna_send_wait", send_wait, NULL, NULL, FITS},
@@ -1069,7 +1728,7 @@ static struct bed *make_bed(void)
     char peer[40];
     int result;
     CHECK(bed);
-    CHECK((bed->pieces = (unsigned char(*)[PIECE])malloc(MEMORY_BYTES)));
+    CHECK((bed->pieces = (unsigned char(*)[PIECE])malloc((size_t)ROOMS * PIECE)));
     bed->a = make_end("udp:127.0.0.1", &attr);
     bed->b = make_end("udp:127.0.0.1", &attr);
     connect_ends(&bed->a, &bed->b);
@@ -1097,8 +1756,9 @@ static struct bed *make_bed(void)
     bed->dead_mr = sdr_mr_reg(bed->a.context, bed->bytes, 8, SDR_ACCESS_REMOTE_WRITE);
     CHECK(sdr_mr_dereg(bed->dead_mr) == SDR_SUCCESS);
     bed->dead_receive = post_recv(&bed->b, 0, MESSAGE);
-    bed->receive = post_recv(&bed->b, 0, MESSAGE);
-    (void)post_recv(&bed->b, 0, MESSAGE);
+    bed->receive = post_recv(&bed->b, PIECE, MESSAGE);
+    (void)post_recv(&bed->b, 2 * PIECE, MESSAGE);
+    bed->next_piece = 3;
     wr = send_wr(&bed->a, 0, MESSAGE);
     finish_send(post_send(&bed->a, &wr));
     while (!has_chunks(bed->dead_receive, 2))
@@ -1112,6 +1772,8 @@ static struct bed *make_bed(void)
     CHECK(lacuna_settings_new(&bed->settings) == LACUNA_OK);
     CHECK(lacuna_settings_set(bed->settings, "bind", "127.0.0.1") == LACUNA_OK);
     CHECK(lacuna_settings_set(bed->settings, "tag", "42") == LACUNA_OK);
+    CHECK(lacuna_settings_set(bed->settings, "one_sided", "on") == LACUNA_OK);
+    CHECK(lacuna_settings_set(bed->settings, "classes", "critical") == LACUNA_OK);
     CHECK(lacuna_settings_set(bed->settings, "connect_timeout_ms", "10000") == LACUNA_OK);
     CHECK(lacuna_context_new(bed->settings, &bed->context) == LACUNA_OK);
     CHECK(lacuna_listener_new(bed->context, "127.0.0.1:0", NULL, &bed->listener) == LACUNA_OK);
@@ -1123,9 +1785,22 @@ static struct bed *make_bed(void)
     /* The other connects are to a port without a listener, and that is asked
        again for a while. */
     CHECK(lacuna_settings_set(bed->settings, "connect_timeout_ms", "20") == LACUNA_OK);
+    {
+        struct lacuna_region_options options;
+        memset(&options, 0, sizeof(options));
+        options.rights = LACUNA_RIGHT_REMOTE_WRITE | LACUNA_RIGHT_REMOTE_READ;
+        options.has_validity = 1;
+        CHECK((bed->region_bytes = (unsigned char *)calloc(1, PIECE)));
+        CHECK(lacuna_region_new(bed->context, bed->region_bytes, PIECE, &options, &bed->region) ==
+              LACUNA_OK);
+        CHECK(lacuna_region_window(bed->region, 0, 8, 0, &bed->window) == LACUNA_OK);
+    }
+    CHECK(lacuna_completion_queue_new(bed->context, 64, &bed->queue) == LACUNA_OK);
+    CHECK(lacuna_complete_to(bed->near_end, bed->queue) == LACUNA_OK);
+    CHECK(lacuna_complete_to(bed->far_end, bed->queue) == LACUNA_OK);
     receive_post(bed, AS_MEANT);
     bed->dead_posted = bed->posted;
-    CHECK(lacuna_receive_complete(bed->dead_posted, NULL) == LACUNA_OK);
+    CHECK(lacuna_receive_take(bed->dead_posted, NULL, &bed->map) == LACUNA_OK && bed->map);
     receive_post(bed, AS_MEANT);
     send_start(bed, AS_MEANT);
     bed->dead_started = bed->started;
@@ -1137,11 +1812,17 @@ static struct bed *make_bed(void)
 
 static void free_bed(struct bed *bed)
 {
+    lacuna_map_free(bed->map);
     lacuna_connection_free(bed->near_end);
     lacuna_connection_free(bed->far_end);
+    make_room(bed);
     lacuna_listener_free(bed->listener);
     lacuna_context_free(bed->context);
     lacuna_settings_free(bed->settings);
+    lacuna_completion_queue_free(bed->queue);
+    lacuna_region_free(bed->region);
+    lacuna_window_free(bed->window);
+    free(bed->region_bytes);
     end_pair(&bed->a);
     end_pair(&bed->b);
     free(bed->pieces);

@@ -102,6 +102,13 @@ static struct lacuna_connection *near_end, *far_end;
 static struct lacuna_send *waiting_send;
 static struct lacuna_receive *waiting_receive;
 static unsigned char waiting_bytes[3000], waiting_room[3000];
+/* What came of a receive that was taken back at once: nothing. */
+static struct lacuna_map *map;
+static unsigned char region_bytes[4096];
+static struct lacuna_region *region;
+static struct lacuna_window *window;
+/* The near end completes into it. */
+static struct lacuna_completion_queue *queue;
 static char address[40];
 static int before;
 
@@ -129,6 +136,16 @@ static void *work(void *given)
     return NULL;
 }
 
+static void register_region(void)
+{
+    struct lacuna_region_options options;
+    memset(&options, 0, sizeof(options));
+    options.has_validity = 1;
+    CHECK(lacuna_region_new(there, region_bytes, sizeof(region_bytes), &options, &region) ==
+          LACUNA_OK);
+    CHECK(lacuna_region_window(region, 0, 64, 0, &window) == LACUNA_OK);
+}
+
 /* Both ends of a connection over two contexts. */
 static void open_connection(void)
 {
@@ -136,6 +153,7 @@ static void open_connection(void)
     pthread_t accepting;
     CHECK(lacuna_context_new(settings, &here) == LACUNA_OK);
     CHECK(lacuna_context_new(settings, &there) == LACUNA_OK);
+    register_region();
     CHECK(lacuna_listener_new(there, "127.0.0.1:0", settings, &listener) == LACUNA_OK);
     CHECK(lacuna_listener_port(listener, &port) == LACUNA_OK);
     snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)port);
@@ -145,6 +163,8 @@ static void open_connection(void)
     CHECK(pthread_create(&accepting, NULL, accept_one, &far_end) == 0);
     CHECK(lacuna_connect(here, address, settings, &near_end) == LACUNA_OK);
     CHECK(pthread_join(accepting, NULL) == 0);
+    CHECK(lacuna_completion_queue_new(here, 10, &queue) == LACUNA_OK);
+    CHECK(lacuna_complete_to(near_end, queue) == LACUNA_OK);
 }
 
 static void *read_one(void *unused)
@@ -173,6 +193,9 @@ static void free_connection(void)
     lacuna_listener_free(listener);
     lacuna_context_free(here);
     lacuna_context_free(there);
+    lacuna_region_free(region);
+    lacuna_window_free(window);
+    lacuna_completion_queue_free(queue);
 }
 
 static void close_connection(void)
@@ -200,10 +223,19 @@ static void call_all(void)
     struct lacuna_receive *receive = NULL;
     struct lacuna_send *send = NULL;
     struct lacuna_received received;
+    struct lacuna_ended ended;
+    struct lacuna_range gap;
+    struct lacuna_region *made_region = NULL;
+    struct lacuna_window *made_window = NULL;
+    struct lacuna_completion_queue *made_queue = NULL;
+    struct lacuna_completion completion;
+    struct lacuna_written written;
     const uint8_t *bits = NULL;
     size_t size = 0;
     uint16_t port = 0;
     uint64_t tag = 0;
+    uint32_t number = 0;
+    uint8_t byte = 0;
     int flag = 0;
     char text[100];
     REFUSED(lacuna_context_progress, here, &flag);
@@ -224,16 +256,52 @@ static void call_all(void)
     REFUSED(lacuna_receive_has_chunk, waiting_receive, 0, &flag);
     REFUSED(lacuna_receive_bitmap, waiting_receive, &bits, &size);
     REFUSED(lacuna_receive_complete, waiting_receive, &received);
+    REFUSED(lacuna_receive_post_with, far_end, buffer, BYTES, NULL, &receive);
+    REFUSED(lacuna_receive_wait_over, waiting_receive, 5000, &number);
+    REFUSED(lacuna_receive_take, waiting_receive, &ended, NULL);
+    /* A map is a list of values, too. */
+    DONE(lacuna_map_packets, map, &byte, 1, &size);
+    DONE(lacuna_map_gaps, map, &gap, 1, &size);
+    CHECK(byte == 0 && size == 1 && gap.length == sizeof(waiting_room));
+    lacuna_map_free(map), puts("lacuna_map_free");
     REFUSED(lacuna_send_start, near_end, data, 5, NULL, 5000, &send);
+    REFUSED(lacuna_send_start_offered, near_end, data, 5, NULL, 5000, &send);
+    REFUSED(lacuna_send_offer, waiting_send, 0, 5);
     REFUSED(lacuna_send_poll, waiting_send);
     REFUSED(lacuna_send_wait, waiting_send);
-    CHECK(!made && !bound && !receive && !send && !bits);
+    REFUSED(lacuna_region_new, there, buffer, BYTES, NULL, &made_region);
+    REFUSED(lacuna_region_key, region, &number);
+    REFUSED(lacuna_region_valid, region, 0, 64, &byte, 1);
+    REFUSED(lacuna_region_take_valid, region, 0, 64, &byte, 1);
+    REFUSED(lacuna_region_revoke, region);
+    REFUSED(lacuna_region_window, region, 0, 64, 0, &made_window);
+    REFUSED(lacuna_window_key, window, &number);
+    REFUSED(lacuna_remote_write, near_end, 7, 0, data, 5, NULL, 5000);
+    REFUSED(lacuna_remote_write_start, near_end, 7, 0, data, 5, NULL, 5000, &send);
+    REFUSED(lacuna_remote_read, near_end, 7, 0, 5, region, 0, 5000, NULL);
+    REFUSED(lacuna_wait_written, far_end, 5000, &written, NULL);
+    REFUSED(lacuna_connection_class, near_end, LACUNA_CLASS_CRITICAL, &made);
+    REFUSED(lacuna_completion_queue_new, here, 5, &made_queue);
+    REFUSED(lacuna_completion_queue_poll, queue, &completion, 1, 5000, &size);
+    REFUSED(lacuna_completion_queue_descriptor, queue, &flag);
+    REFUSED(lacuna_completion_queue_arm, queue, LACUNA_ARM_ANY, &flag);
+    REFUSED(lacuna_complete_to, near_end, queue);
+    REFUSED(lacuna_queue_send, near_end, data, 5, NULL, 5000, 0, 1);
+    REFUSED(lacuna_queue_receive, near_end, buffer, BYTES, NULL, 1);
+    REFUSED(lacuna_queue_remote_write, near_end, 7, 0, data, 5, NULL, 5000, 0, 1);
+    REFUSED(lacuna_queue_remote_read, near_end, 7, 0, 5, region, 0, 5000, 1);
+    REFUSED(lacuna_queue_written, far_end, 1);
+    CHECK(!made_queue);
+    CHECK(!made && !bound && !receive && !send && !bits && !made_region && !made_window);
     DONE(lacuna_send_free, waiting_send);
     lacuna_connection_free(near_end), puts("lacuna_connection_free");
     lacuna_connection_free(far_end);
     lacuna_listener_free(listener), puts("lacuna_listener_free");
     lacuna_context_free(here), puts("lacuna_context_free");
     lacuna_context_free(there);
+    lacuna_region_free(region), puts("lacuna_region_free");
+    lacuna_window_free(window), puts("lacuna_window_free");
+    lacuna_completion_queue_free(queue), puts("lacuna_completion_queue_free");
     /* Settings are a list of values, as good here as there. */
     DONE(lacuna_settings_set, settings, "tag", "7");
     DONE(lacuna_context_new, settings, &here);
@@ -252,6 +320,9 @@ static void connect_in_a_child(void)
     struct lacuna_context *theirs[] = {here, there};
     struct lacuna_listener *their_listener = listener;
     struct lacuna_connection *their_ends[] = {near_end, far_end};
+    struct lacuna_region *their_region = region;
+    struct lacuna_window *their_window = window;
+    struct lacuna_completion_queue *their_queue = queue;
     int round;
     if (!ALLOCATES_IN_CHILDREN) {
         return;
@@ -265,6 +336,9 @@ static void connect_in_a_child(void)
             lacuna_listener_free(their_listener);
             lacuna_context_free(theirs[0]);
             lacuna_context_free(theirs[1]);
+            lacuna_region_free(their_region);
+            lacuna_window_free(their_window);
+            lacuna_completion_queue_free(their_queue);
             transfer(102);
         }
         close_connection();
@@ -334,6 +408,7 @@ static void connections(const char *progress)
     CHECK(lacuna_settings_new(&settings) == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "bind", "127.0.0.1") == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "channels", "2") == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "one_sided", "on") == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "progress", progress) == LACUNA_OK);
     open_connection();
     /* Enough for the socket that is made for a peer that gets nearly all. */
@@ -341,6 +416,9 @@ static void connections(const char *progress)
         transfer(round);
     CHECK(lacuna_send_start(far_end, waiting_bytes, sizeof(waiting_bytes), NULL, 1000 * WAIT_MS,
                             &waiting_send) == LACUNA_OK);
+    CHECK(lacuna_receive_post(far_end, waiting_room, sizeof(waiting_room), &waiting_receive) ==
+          LACUNA_OK);
+    CHECK(lacuna_receive_take(waiting_receive, NULL, &map) == LACUNA_OK && map);
     /* It holds what the listener has in the child, too. */
     CHECK(pthread_create(&accepting, NULL, accept_one, &unused) == 0);
     for (round = 0; round < sizeof(children) / sizeof(*children); round++) {
@@ -365,6 +443,7 @@ static void connections(const char *progress)
         lacuna_connection_free(another);
         lacuna_connection_free(unused);
     }
+    lacuna_map_free(map);
     close_connection();
     CHECK(descriptors() == before);
     die_before_the_child();

@@ -11,10 +11,10 @@ use crate::capture::{Capture, CaptureArgs, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, conclude};
 use crate::units::{self, show_bytes, show_count, show_time};
-use crate::{interrupt, memory, modes, upfront};
+use crate::{interrupt, memory, modes, upfront, wire};
 use clap::Args;
-use lacuna::ConnectionConfig;
 use lacuna::modes::{Mode, TABLE};
+use lacuna::{ConnectionConfig, Wire};
 use path::Ways;
 use result::ModeResult;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,7 @@ Examples:
   lacuna demo --loss 1% --burst 8 --rtt 100ms   a long path that loses in bursts
   lacuna demo --size 1MiB --runs 100 --json     short messages, results for a script
   lacuna demo --mode raw                        without repair: what arrives by itself
+  lacuna demo --mode bounded --loss 1%          receives that end in time, with gaps
   lacuna demo --mode ec:xor:32:8 --mode ec      two erasure codes beside each other";
 
 /// Move real data over an impaired path on this machine, every mode side by side.
@@ -83,9 +84,12 @@ pub(crate) struct DemoArgs {
     /// "dropped in queue", and repaired like any loss.
     #[arg(long)]
     find_rate: bool,
-    /// Only this mode; may be given several times. All that repair if none is given
+    /// Only this mode; may be given several times. All but raw if none is given
     #[arg(long = "mode", value_name = "MODE", value_parser = modes::parser())]
     modes: Vec<Mode>,
+    /// Form of data packets
+    #[arg(long, default_value = "short", value_parser = wire::parser())]
+    wire: Wire,
     /// Where to write the plot; lacuna-demo.svg, where that can be written, if not given
     #[arg(long, value_name = "FILE", conflicts_with = "no_plot")]
     plot: Option<PathBuf>,
@@ -111,7 +115,8 @@ impl DemoArgs {
             }
         }
         if modes.is_empty() {
-            modes = TABLE.iter().map(|entry| entry.mode).filter(Mode::is_reliable).collect();
+            modes =
+                TABLE.iter().map(|entry| entry.mode).filter(|mode| *mode != Mode::Raw).collect();
         }
         modes
     }
@@ -135,6 +140,7 @@ impl DemoArgs {
             let config = ConnectionConfig {
                 mode,
                 chunk_bytes: self.chunk.unwrap_or(plain.chunk_bytes),
+                wire: self.wire,
                 ..plain
             };
             config.geometry(self.mtu, 1).map_err(|error| self.unfit(mode, &error.to_string()))?;
@@ -292,7 +298,7 @@ mod tests {
         };
         assert_eq!(names("demo --mode sr:rto --mode sr --mode sr:rto"), ["sr:rto", "sr"]);
         assert_eq!(names("demo --mode ec --mode ec:mds:32:8"), ["ec:mds:32:8"]);
-        assert_eq!(names("demo"), ["auto", "sr", "sr:rto", "ec:mds:32:8"]);
+        assert_eq!(names("demo"), ["auto", "sr", "sr:rto", "ec:mds:32:8", "bounded"]);
     }
 
     #[test]
@@ -301,7 +307,8 @@ mod tests {
         let results = [result::tests::result("sr")];
         assert_eq!(
             finished("interrupted", &args, &results),
-            "interrupted; runs finished: auto 0 of 5, sr 2 of 5, sr:rto 0 of 5, ec:mds:32:8 0 of 5"
+            "interrupted; runs finished: auto 0 of 5, sr 2 of 5, sr:rto 0 of 5, ec:mds:32:8 0 of 5, \
+             bounded 0 of 5"
         );
     }
 }

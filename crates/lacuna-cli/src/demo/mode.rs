@@ -11,6 +11,7 @@ use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::Output;
 use lacuna::{Completed, Connection, ConnectionConfig, Mode, RecvError, SendBuffer, SendError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,7 @@ pub(super) fn run(
         times: Vec::new(),
         missing_chunks: 0,
         missing_bytes: 0,
+        ended: BTreeMap::new(),
         verified: true,
         ending: Ending::default(),
     };
@@ -57,6 +59,7 @@ fn open(args: &DemoArgs, ways: &Ways, mode: Mode, capture: &Capture) -> Result<P
         mode,
         chunk_bytes: args.chunk.unwrap_or(config.chunk_bytes),
         mtu_bytes: Some(args.mtu),
+        wire: args.wire,
         rate_bits_per_s: (!args.find_rate).then_some(args.rate),
         // Nothing may hang: ten times the ideal time plus time for a bad path.
         deadline: ideal.saturating_mul(10).saturating_add(POSTED_WITHIN),
@@ -84,7 +87,10 @@ fn send_all(
         compare(seen, &path.receiver, mode, &message, &done);
         seen.times.push(took);
         buffer = done.buffer;
-        buffer.fill(0);
+        if !matches!(mode, Mode::Bounded(_)) {
+            // A bounded mode zeroes what is missing; so the comparison sees whether it does.
+            buffer.fill(0);
+        }
         let took_ms = took.as_secs_f64() * 1e3;
         output.note(&format!("{mode}: run {} of {}: {took_ms:.1} ms", run + 1, args.runs));
     }
@@ -93,6 +99,7 @@ fn send_all(
 
 /// Compares the received message with the sent one.
 fn compare(seen: &mut Seen, receiver: &Connection, mode: Mode, message: &[u8], done: &Completed) {
+    *seen.ended.entry(done.reason.name()).or_default() += 1;
     let chunks = Chunks::new(receiver.chosen(), message.len() as u64);
     for (bytes, is_here) in chunks.of(done) {
         if is_here {
@@ -103,10 +110,14 @@ fn compare(seen: &mut Seen, receiver: &Connection, mode: Mode, message: &[u8], d
             seen.verified &= !mode.is_reliable();
         }
     }
+    if matches!(mode, Mode::Bounded(_)) {
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        seen.verified &= done.packets.gaps().all(|gap| is_zero(&done.buffer[gap]));
+    }
 }
 
 /// Sends one message into a receive that the sender knows of. Returns the time until the sender
-/// knew of its arrival; in a mode without repair, the time until the last packet arrived.
+/// knew that the receive was over; in mode `raw` the wait for packets that were lost does not count.
 fn one_message(
     path: &Path,
     mode: Mode,
@@ -122,6 +133,19 @@ fn one_message(
     let send = sender
         .start_send(SendBuffer::new(message.clone()), None)
         .map_err(|error| Failure::Network(error.to_string()))?;
+    if let Mode::Bounded(_) = mode {
+        while posted.wait_over(POLL_INTERVAL).is_none() {
+            send.status().outcome.transpose().map_err(SendError::Failed)?;
+            if stop() {
+                return Err(Failure::Interrupted);
+            }
+        }
+        let done = posted.complete();
+        if !send.wait_finished(POSTED_WITHIN) {
+            return Err(Failure::Network("the sender heard nothing of its message".to_owned()));
+        }
+        return Ok((start.elapsed(), done));
+    }
     if !mode.is_reliable() {
         // Everything was sent; what does not arrive within two round trips was lost. The receiver
         // tells the sender by closing.

@@ -6,6 +6,7 @@ use crate::capture::Captured;
 use crate::failure::Ending;
 use lacuna::{AutoStats, Mode};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The results of one mode.
@@ -47,6 +48,10 @@ pub(super) struct ModeResult {
     pub(super) queue_dropped_packets: u64,
     /// Lost chunks, in modes without repair.
     pub(super) missing_chunks: u64,
+    /// Bytes of those chunks.
+    pub(super) missing_bytes: u64,
+    /// How many receives ended for which reason.
+    pub(super) ended: BTreeMap<&'static str, u64>,
     /// Whether every received chunk is right; in modes that repair, also that all arrived.
     pub(super) verified: bool,
     pub(super) chunk_bytes: u64,
@@ -85,6 +90,7 @@ pub(super) struct Seen {
     pub(super) times: Vec<Duration>,
     pub(super) missing_chunks: u64,
     pub(super) missing_bytes: u64,
+    pub(super) ended: BTreeMap<&'static str, u64>,
     pub(super) verified: bool,
     pub(super) ending: Ending,
 }
@@ -120,6 +126,8 @@ impl ModeResult {
             lost_packets: missing.lost,
             queue_dropped_packets: missing.queue_dropped,
             missing_chunks: seen.missing_chunks,
+            missing_bytes: seen.missing_bytes,
+            ended: seen.ended,
             verified: seen.verified,
             chunk_bytes: chosen.chunk_bytes,
             mtu_bytes: chosen.mtu_bytes,
@@ -184,6 +192,8 @@ pub(super) mod tests {
             lost_packets: 3,
             queue_dropped_packets: 0,
             missing_chunks: 0,
+            missing_bytes: 0,
+            ended: BTreeMap::from([("whole", 2)]),
             verified: true,
             chunk_bytes: 4096,
             mtu_bytes: 4096,

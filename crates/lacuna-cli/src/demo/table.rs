@@ -3,10 +3,12 @@
 use super::result::ModeResult;
 use comfy_table::{CellAlignment, Table, presets};
 
-/// One row per mode. Columns for queue drops and parity only if there were any.
+/// One row per mode. Columns for queue drops, parity, and receives that ended with gaps only if there were
+/// any.
 pub(super) fn render(results: &[ModeResult]) -> String {
     let has_dropped = results.iter().any(|result| result.queue_dropped_packets > 0);
     let has_parity = results.iter().any(|result| result.parity_packets > 0);
+    let has_gaps = results.iter().any(|result| result.missing_bytes > 0);
     let (unit, per_gbit) = match results.iter().any(|result| result.goodput_gbit_per_s >= 0.1) {
         true => ("Gbit/s", 1.0),
         false => ("Mbit/s", 1e3),
@@ -16,7 +18,11 @@ pub(super) fn render(results: &[ModeResult]) -> String {
     if has_parity {
         header.extend(["chunks repaired", "fell back"]);
     }
-    header.extend(["chunks resent", "resent", "verified"]);
+    header.extend(["chunks resent", "resent"]);
+    if has_gaps {
+        header.extend(["bytes lost", "ended by"]);
+    }
+    header.push("verified");
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(header);
@@ -37,6 +43,9 @@ pub(super) fn render(results: &[ModeResult]) -> String {
         }
         row.push(result.retransmitted_chunks.to_string());
         row.push(format!("{:.2} %", result.retransmitted_share * 100.0));
+        if has_gaps {
+            row.extend([result.missing_bytes.to_string(), ended_by(result)]);
+        }
         row.push(match (result.verified, result.missing_chunks) {
             (false, _) => "NO".to_owned(),
             (true, 0) => "yes".to_owned(),
@@ -50,10 +59,18 @@ pub(super) fn render(results: &[ModeResult]) -> String {
     table.to_string()
 }
 
+/// How many receives ended for which reason.
+fn ended_by(result: &ModeResult) -> String {
+    let counts: Vec<_> =
+        result.ended.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    counts.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::result::tests::result;
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn drops_in_the_queue_have_a_column_when_there_were_any() {
@@ -88,6 +105,15 @@ mod tests {
             table.contains(" 55 ") && table.contains(" 66 ") && table.contains(" - "),
             "{table}"
         );
+    }
+
+    #[test]
+    fn what_was_lost_and_why_receives_ended_have_columns_when_something_was() {
+        assert!(!render(&[result("sr")]).contains("bytes lost"));
+        let ended = BTreeMap::from([("accounted", 1), ("whole", 4)]);
+        let bounded = ModeResult { missing_bytes: 8192, ended, ..result("bounded") };
+        let table = render(&[result("sr"), bounded]);
+        assert!(table.contains(" 8192 ") && table.contains(" accounted 1, whole 4 "), "{table}");
     }
 
     #[test]

@@ -1,18 +1,26 @@
 //! The client: opens a session, announces the measurement, measures on a second connection, and
 //! reports both ends' counters.
 
+use super::ping::Pings;
 use super::protocol::{
-    ANSWERED_WITHIN, Answer, Awaited, Counters, Done, Request, TalkError, send, send_within,
+    ANSWERED_WITHIN, Answer, Awaited, Counters, Opening, TalkError, send, send_within,
 };
+use super::reads::Reads;
 use super::report::Report;
 use super::sending::{self, Measured, Sending};
+use super::sends::Sends;
+use super::verb::Verb;
 use super::{ClientArgs, cpu};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::memory;
 use crate::output::{Output, conclude, start_line};
-use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
+use lacuna::{
+    Connection, ConnectionConfig, Context, ContextConfig, Region, RegionOptions, Rights, Wrap,
+};
 use lacuna_service::{Purpose, ReachError, connect, connect_again, random};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the server may take to send its counters: it may have messages to check.
@@ -47,17 +55,20 @@ pub(super) fn measure(
         mode: args.mode,
         chunk_bytes: args.chunk.unwrap_or(plain.chunk_bytes),
         mtu_bytes: args.mtu,
+        wire: args.wire,
+        one_sided: args.verb.is_one_sided(),
         tag: Purpose::Measured.tag(run),
         ..plain
     });
+    args.check()?;
     args.pace.check()?;
     // Check this end's options before a server is involved.
     if let Some(mtu_bytes) = args.mtu {
         let geometry = config.geometry(mtu_bytes, args.end.channels);
         geometry.map_err(|error| Failure::Usage(error.to_string()))?;
     }
-    let buffers = sending::buffers(args, stop, output)?;
-    let session = ConnectionConfig { tag: Purpose::Session.tag(run), ..plain };
+    let prepared = Prepared::new(args, stop, output)?;
+    let session = ConnectionConfig { wire: args.wire, tag: Purpose::Session.tag(run), ..plain };
     let sockets = args.pace.context(ContextConfig {
         channels: args.end.channels,
         progress: args.end.progress(),
@@ -70,13 +81,39 @@ pub(super) fn measure(
         ReachError::Connect(error) => Failure::unreached(&error, Purpose::Session),
         error => error.into(),
     })?;
-    ask(args, &session, stop)?;
+    let Prepared { buffers, sink } = prepared;
+    // Answers are written here; the key is known to the server alone.
+    let sink = sink.map(|sink| register(&context, sink)).transpose()?;
+    let key = ask(args, &session, sink.as_ref(), stop)?;
     let measured = connect_again(&context, session.peer(), config, stop)?;
     output.note(&start_line(&measured));
 
+    let before = measured.stats().context;
     let cpu_before_s = cpu::process_s();
-    let mut result = Sending::new(args, &measured, buffers, stop).run();
+    let request = args.request();
+    let mut result = match (args.verb, &sink, key) {
+        (Verb::Read, Some(sink), Some(key)) => {
+            let reads = Reads::new(args, &measured, key, request, sink);
+            Sending::new(args, reads, stop).run()
+        }
+        (_, Some(sink), Some(key)) => {
+            let buffer = buffers.into_iter().next().unwrap_or_default();
+            let pings = Pings::new(args, &measured, key, request, sink, buffer);
+            Sending::new(args, pings, stop).run().halved()
+        }
+        (_, _, key) => {
+            let sends = Sends::new(args, &measured, key.map(|key| (key, request)), buffers);
+            Sending::new(args, sends, stop).run()
+        }
+    };
     let cpu_s = cpu::process_s() - cpu_before_s;
+    result.refused_before = before.refused_by_datapath;
+    if args.verb == Verb::Read {
+        result.received = measured.one_sided_stats().map(|stats| {
+            let (rejected, drops) = (before.rejected_packets(), before.receive_drops);
+            Counters::default().with_received(&stats, rejected, drops)
+        });
+    }
     let counters = counters(&session, &mut result, stop);
     result.ended = result.ended.map(|failure| match failure {
         Failure::Network(text) => Failure::Network(format!("{}: {text}", args.host)),
@@ -85,17 +122,55 @@ pub(super) fn measure(
     Ok(Report::new(args, &measured, result, counters, cpu_s))
 }
 
-/// Announces the measurement and waits for the server's consent.
-fn ask(args: &ClientArgs, session: &Connection, stop: &dyn Fn() -> bool) -> Result<(), Failure> {
+/// Memory of this end, made before a server is involved.
+struct Prepared {
+    /// Messages to send or to write.
+    buffers: Vec<Arc<Vec<u8>>>,
+    /// Where the server writes to.
+    sink: Option<Vec<u8>>,
+}
+
+impl Prepared {
+    fn new(args: &ClientArgs, stop: &dyn Fn() -> bool, output: Output) -> Result<Self, Failure> {
+        let zeroed = || memory::zeroed(args.request().region_bytes() as usize);
+        if args.verb == Verb::Read {
+            sending::check_memory(args, output)?;
+            return Ok(Self { buffers: Vec::new(), sink: Some(zeroed()?) });
+        }
+        let buffers = sending::buffers(args, stop, output)?;
+        let sink = args.ping_pong.then(zeroed).transpose()?;
+        Ok(Self { buffers, sink })
+    }
+}
+
+fn register(context: &Context, memory: Vec<u8>) -> Result<Region, Failure> {
+    let options = RegionOptions { rights: Rights::REMOTE_WRITE, ..RegionOptions::default() };
+    context.register(memory, options).map_err(|error| Failure::Local(error.to_string()))
+}
+
+/// Announces the measurement and waits for the server's consent. Returns the key of its region, if it has
+/// one for this client.
+fn ask(
+    args: &ClientArgs,
+    session: &Connection,
+    sink: Option<&Region>,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<u32>, Failure> {
     let host = &args.host;
-    let request =
-        Request { size_bytes: args.size, inflight: args.inflight, validate: args.validate };
+    let terms = args.terms(sink);
+    let (is_plain, needs_key) = (terms.is_none(), args.verb.is_one_sided());
+    let request = Opening { request: args.request(), terms };
     let answer = Awaited::<Answer>::post(session).map_err(TalkError::from);
     send(session, &request).map_err(|failure| {
         Failure::Network(format!("{host} took no request ({failure}): is it lacuna perf server?"))
     })?;
     match answer.and_then(|answer| answer.wait(ANSWERED_WITHIN, stop)) {
-        Ok(Answer::Ready) => Ok(()),
+        Ok(Answer::Ready) if is_plain => Ok(None),
+        Ok(Answer::Agreed { key }) if key.is_some() || !needs_key => Ok(key),
+        Ok(Answer::Ready | Answer::Agreed { .. }) => Err(Failure::Network(format!(
+            "{host} is of an older version, which measures plain sends alone: update it, or leave out {}",
+            args.beyond_plain().join(", ")
+        ))),
         Ok(Answer::Refused { reason }) => {
             Err(Failure::Network(format!("{host} refused: {reason}")))
         }
@@ -139,7 +214,7 @@ fn ask_for_counters(
         error => Failure::Network(format!("no result: {error}")),
     };
     let counters = Awaited::<Counters>::post(session).map_err(|error| lost(error.into()))?;
-    let done = Done { messages: result.messages };
+    let done = result.done();
     let counters = if result.ended.is_some() {
         send_within(session, &done, COUNTED_SOON)?;
         counters.wait(COUNTED_SOON, &|| false)

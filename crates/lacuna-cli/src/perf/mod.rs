@@ -4,30 +4,44 @@
 //! A session has two connections: a reliable one announces the measurement and returns the server's
 //! counters; the other is measured, in the requested mode. With `--mode raw` nothing is repaired
 //! and the server only polls the bitmap, as in the paper's benchmark (SDR-RDMA 5.4.1).
+//!
+//! | at the client | at the server | verb |
+//! |---|---|---|
+//! | `sending`, `sends` | `receiving`, `give_up` | send |
+//! | `sending`, `sends` | `region` | write, with immediate or without |
+//! | `ping` | `region` | write with immediate, back and forth |
+//! | `sending`, `reads` | `region` | read |
 
 mod client;
 mod cpu;
 mod give_up;
 mod pattern;
+mod ping;
 mod protocol;
+mod reads;
 mod receiving;
+mod region;
 mod report;
 mod sending;
+mod sends;
 mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod verb;
 
 use crate::capture::CaptureArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::pace::PaceArgs;
-use crate::{address, interrupt, listening, modes, units};
+use crate::{address, interrupt, listening, modes, units, wire};
 use clap::{Args, Subcommand};
-use lacuna::{DatapathKind, Mode, Progress};
+use lacuna::{DatapathKind, Mode, Progress, Region, Wire};
+use protocol::{Fill, Place, Request, Terms};
 use server::{Server, Settings};
 use std::net::SocketAddr;
 use std::time::Duration;
+use verb::Verb;
 
 /// Where a server listens unless told otherwise.
 const PORT: u16 = 7402;
@@ -50,7 +64,12 @@ Examples:
   lacuna perf client HOST                      8 MiB messages, 16 in flight, for 5 s
   lacuna perf client HOST -s 64KiB -n 1000     1000 messages of 64 KiB
   lacuna perf client HOST --mode raw           without repair: what the path delivers
-  lacuna perf client HOST:81 --validate --json every byte checked, the result for a script";
+  lacuna perf client HOST:81 --validate --json every byte checked, the result for a script
+  lacuna perf client HOST --mode bounded --deadline 20ms
+                                               what is there in time, and how much is lost
+  lacuna perf client HOST --verb read          read the server's memory, several reads in flight
+  lacuna perf client HOST --verb write-imm --ping-pong -s 64
+                                               the latency of a small write";
 
 /// Measure throughput and completion times between two machines.
 ///
@@ -133,8 +152,13 @@ struct ServerArgs {
 /// Send to a server and report.
 ///
 /// Rate and time are of the messages alone, after a warm-up: from posting a
-/// message until the server has it. With --mode raw nothing is repaired; the
-/// server counts what is missing, and the rate is of what arrived.
+/// message until the server has it. With --mode raw or bounded nothing is
+/// repaired; the server counts what is missing, and the rate is of what arrived.
+///
+/// "ended" says why operations were over: whole, or with gaps because the last
+/// packet had come (end), because the sender had said that all was sent
+/// (accounted), by their deadline, because a later one came (preempted), or
+/// because an end gave them up (cancelled).
 #[derive(Debug, Args)]
 #[command(
     after_help = CLIENT_EXAMPLES,
@@ -175,6 +199,25 @@ struct ClientArgs {
     /// Reliability; auto measures the path and says what it chose
     #[arg(long, default_value = "auto", value_parser = modes::parser())]
     mode: Mode,
+    /// Operation that is measured
+    #[arg(long, default_value = "send", value_parser = verb::parser())]
+    verb: Verb,
+    /// Kind of queue pair
+    #[arg(long, default_value = "sdr", value_parser = verb::qp_parser())]
+    qp: String,
+    /// Time after which an operation ends, with what came until then; of a receive it begins when it is posted,
+    /// which the server does when an earlier one has ended
+    #[arg(long, value_name = "TIME", value_parser = units::some_duration)]
+    deadline: Option<Duration>,
+    /// What gaps of a message hold when its receive is over; if not given, zeros in mode bounded
+    #[arg(long, value_enum)]
+    missing: Option<Fill>,
+    /// With write-imm: one write at a time, which the server writes back; times are halves of rounds
+    #[arg(long)]
+    ping_pong: bool,
+    /// Form of data packets; the server takes either, if its datapath can
+    #[arg(long, default_value = "short", value_parser = wire::parser())]
+    wire: Wire,
     #[command(flatten)]
     pace: PaceArgs,
     /// Fill every message anew and check every byte at the server
@@ -182,6 +225,69 @@ struct ClientArgs {
     validate: bool,
     #[command(flatten)]
     end: EndArgs,
+}
+
+impl ClientArgs {
+    /// Refuses options that do not go together.
+    fn check(&self) -> Result<(), Failure> {
+        let verb = self.verb.name();
+        let is_lossy = !self.mode.is_reliable();
+        let refused = if self.ping_pong && self.verb != Verb::WriteImm {
+            Some(format!("--ping-pong needs --verb write-imm, not {verb}"))
+        } else if self.ping_pong && is_lossy && self.deadline.is_none() {
+            let mode = self.mode;
+            Some(format!(
+                "--ping-pong with --mode {mode} needs --deadline: a lost write never comes back"
+            ))
+        } else if self.missing.is_some() && self.verb.is_one_sided() {
+            Some(format!("--missing is of receives, and --verb {verb} has none: leave it out"))
+        } else if self.validate
+            && self.size < 8
+            && (self.deadline.is_some() || self.verb.is_one_sided())
+        {
+            Some(
+                "--validate with --deadline or --verb needs a --size of 8 bytes or more".to_owned(),
+            )
+        } else if self.verb == Verb::Read && (self.pace.rate.is_some() || self.pace.cc.is_some()) {
+            Some("--rate and --cc are of this end, and with --verb read the server sends: leave them out".to_owned())
+        } else if self.verb == Verb::Read {
+            reads::too_many(self.size, self.inflight)
+        } else {
+            None
+        };
+        refused.map_or(Ok(()), |refused| Err(Failure::Usage(refused)))
+    }
+
+    /// Operations in flight at a time.
+    fn depth(&self) -> u32 {
+        if self.ping_pong { 1 } else { self.inflight }
+    }
+
+    fn request(&self) -> Request {
+        Request { size_bytes: self.size, inflight: self.depth(), validate: self.validate }
+    }
+
+    /// What is asked of the server beyond plain sends; answers are written to `sink`.
+    fn terms(&self, sink: Option<&Region>) -> Option<Terms> {
+        let echo = sink.filter(|_| self.ping_pong);
+        let terms = || Terms {
+            verb: self.verb.name().to_owned(),
+            deadline_us: self.deadline.map(|deadline| deadline.as_micros().max(1) as u64),
+            missing: self.missing,
+            echo: echo.map(|sink| Place { key: sink.key(), address: 0 }),
+        };
+        (!self.beyond_plain().is_empty()).then(terms)
+    }
+
+    /// The options that a server for plain sends alone does not know.
+    fn beyond_plain(&self) -> Vec<&'static str> {
+        let options = [
+            ("--verb", self.verb != Verb::Send),
+            ("--deadline", self.deadline.is_some()),
+            ("--missing", self.missing.is_some()),
+        ];
+        options.into_iter().filter_map(|(name, is_used)| is_used.then_some(name)).collect()
+    }
 }
 
 pub(crate) fn run(args: &PerfArgs, output: Output) -> Result<(), Failure> {

@@ -5,12 +5,20 @@
 //! connections carry the same random number.
 //!
 //! Every wait has a time limit and ends on Ctrl-C.
-//! Every wait has an end, and is looked after meanwhile: Ctrl-C ends it too.
+//!
+//! There are no versions: a field that an end does not know is ignored, and one that the other end leaves
+//! out has a default. So that nothing which was asked for is ignored in silence, a client that asks for more
+//! than plain sends gives [`Terms`], and a server that knows them agrees to them instead of being
+//! [`Answer::Ready`].
 
 use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
-use lacuna::{Connection, PostReceiveError, RecvError, RecvHandle};
+use lacuna::{
+    ChannelStats, Connection, ConnectionStats, Missing, PostReceiveError, RecvError, RecvHandle,
+    SentStats,
+};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -24,25 +32,86 @@ pub(super) const TOLD_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Client to server, first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) size_bytes: u64,
     pub(super) inflight: u32,
     pub(super) validate: bool,
 }
 
+/// [`Request`] as it is sent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Opening {
+    #[serde(flatten)]
+    pub(super) request: Request,
+    /// `None` for plain sends, which servers of all versions measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) terms: Option<Terms>,
+}
+
+/// What is measured, if not plain sends.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Terms {
+    /// Name of the verb.
+    pub(super) verb: String,
+    /// How long after it was posted a receive ends. Of other operations the client keeps the time.
+    pub(super) deadline_us: Option<u64>,
+    /// What the gaps of a receive hold.
+    pub(super) missing: Option<Fill>,
+    /// Each write is sent back by a write to this place of the client.
+    pub(super) echo: Option<Place>,
+}
+
+/// What the gaps of a receive hold, as [`lacuna::Missing`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Fill {
+    /// Zeros
+    Zero,
+    /// What was there before
+    Keep,
+}
+
+/// A place in a region.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) key: u32,
+    pub(super) address: u64,
+}
+
 /// Server to client: whether to connect the measured connection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
+    /// For plain sends.
     Ready,
-    Refused { reason: String },
+    /// To the [`Terms`].
+    Agreed {
+        /// Of the region that is written or read, with a place for each operation in flight
+        /// ([`Request::place`]).
+        key: Option<u32>,
+    },
+    Refused {
+        reason: String,
+    },
 }
 
 /// Client to server: all messages have been sent.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) messages: u64,
+    /// How operations ended, as far as the client knows.
+    #[serde(default)]
+    pub(super) ended: Ended,
+    /// Operations that were given up at the end, and are not among the messages.
+    #[serde(default)]
+    pub(super) given_up: u64,
+    /// Bytes that are known to be lost; `None` if the server has to find out.
+    #[serde(default)]
+    pub(super) lost_bytes: Option<u64>,
 }
+
+/// Operations by how they ended: the names of [`lacuna::Reason`].
+pub(super) type Ended = BTreeMap<String, u64>;
 
 /// Server to client, last.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -68,6 +137,105 @@ pub(super) struct Counters {
     pub(super) decode_s: f64,
     /// Processor time; `None` if the server had another client meanwhile.
     pub(super) cpu_s: Option<f64>,
+    /// Bytes that did not come, to the packet. `None` of a server of an older version.
+    #[serde(default)]
+    pub(super) lost_bytes: Option<u64>,
+    /// How operations ended, by reason; empty of a server of an older version.
+    #[serde(default)]
+    pub(super) ended: Ended,
+    /// Writes that the server's program was told of; `None` of other verbs.
+    #[serde(default)]
+    pub(super) told_messages: Option<u64>,
+    /// What the server has sent, if it is the end that sends.
+    #[serde(default)]
+    pub(super) sent: Option<Sent>,
+}
+
+/// What an end has sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Sent {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) retransmitted_packets: u64,
+    pub(super) parity_packets: u64,
+    pub(super) parity_bytes: u64,
+    pub(super) fallbacks: u64,
+    pub(super) encode_s: f64,
+}
+
+impl Sent {
+    pub(super) fn of(sent: &SentStats) -> Self {
+        Self {
+            packets: sent.packets,
+            bytes: sent.bytes,
+            retransmitted_packets: sent.retransmitted_packets,
+            parity_packets: sent.parity_packets,
+            parity_bytes: sent.parity_bytes,
+            fallbacks: sent.fallbacks,
+            encode_s: sent.encode_s,
+        }
+    }
+
+    /// Payload bytes without parity.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.parity_bytes)
+    }
+}
+
+impl Counters {
+    /// With what a connection has received.
+    pub(super) fn with_received(
+        self,
+        stats: &ConnectionStats,
+        rejected_before: u64,
+        drops_before: u64,
+    ) -> Self {
+        let context = &stats.context;
+        // A damaged packet without a RETH looks like one with a wrong key.
+        let damaged = |channel: &ChannelStats| channel.discarded.get("key").copied().unwrap_or(0);
+        Self {
+            lost_packets: stats.lost_packets,
+            duplicate_packets: stats.channels.iter().map(|channel| channel.duplicates).sum(),
+            rejected_packets: context.rejected_packets().saturating_sub(rejected_before)
+                + stats.channels.iter().map(damaged).sum::<u64>(),
+            receive_drops: context.receive_drops.saturating_sub(drops_before),
+            repaired_chunks: stats.channels.iter().map(|channel| channel.repaired_chunks).sum(),
+            decode_s: stats.channels.iter().map(|channel| channel.decode_s).sum(),
+            ..self
+        }
+    }
+}
+
+impl Request {
+    /// Bytes from one place of a region to the next: whole words, which are read and written at once.
+    fn stride_bytes(&self) -> u64 {
+        self.size_bytes.checked_next_multiple_of(64).unwrap_or(u64::MAX)
+    }
+
+    /// Where in a region message `number` lies. Messages in flight at once have places of their own.
+    pub(super) fn place(&self, number: u64) -> u64 {
+        (number % u64::from(self.inflight.max(1))).saturating_mul(self.stride_bytes())
+    }
+
+    /// Bytes of a region with all places.
+    pub(super) fn region_bytes(&self) -> u64 {
+        self.stride_bytes().saturating_mul(self.inflight.into())
+    }
+}
+
+impl Terms {
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.deadline_us.map(Duration::from_micros)
+    }
+}
+
+impl From<Fill> for Missing {
+    fn from(fill: Fill) -> Self {
+        match fill {
+            Fill::Zero => Self::Zero,
+            Fill::Keep => Self::Keep,
+        }
+    }
 }
 
 /// A session message did not come.

@@ -4,19 +4,26 @@
 //! counters are missing if it died, or did not send them before an interrupted client left.
 
 use super::ClientArgs;
-use super::protocol::Counters;
-use super::sending::Measured;
+use super::protocol::{Counters, Ended, Sent};
+use super::sending::{Measured, Tally};
+use super::verb::Verb;
 use crate::capture::Captured;
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, narrower};
-use crate::units::show_count;
-use lacuna::{AutoStats, Connection};
+use crate::units::{show_bytes, show_count};
+use lacuna::{AutoStats, Connection, Reason};
 use serde::Serialize;
 
 /// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) mode: String,
+    pub(super) verb: &'static str,
+    /// Kind of queue pair.
+    pub(super) qp: String,
+    /// Whether each write came back; times are halves of rounds then.
+    pub(super) ping_pong: bool,
+    pub(super) deadline_us: Option<u64>,
     pub(super) size_bytes: u64,
     pub(super) iterations: u64,
     #[serde(flatten)]
@@ -26,6 +33,8 @@ pub(super) struct Report {
     pub(super) channels: u8,
     pub(super) chunk_bytes: u64,
     pub(super) mtu_bytes: u32,
+    /// Form of data packets.
+    pub(super) wire: &'static str,
     /// Payload per packet at the end: less if the path became narrower.
     pub(super) payload_bytes_max: u32,
     pub(super) gbit_per_s: f64,
@@ -80,6 +89,12 @@ pub(super) struct Counted {
     /// Chunks computed from parity, and the time it took.
     pub(super) repaired_chunks: Option<u64>,
     pub(super) decode_s: Option<f64>,
+    /// Bytes that did not come; `None` if the server is of an older version, or operations were given up.
+    pub(super) lost_bytes: Option<u64>,
+    /// How operations ended, by reason; `None` if it is not known.
+    pub(super) ended: Option<Ended>,
+    /// Writes with an immediate that the server's program was told of.
+    pub(super) told_messages: Option<u64>,
 }
 
 impl Report {
@@ -91,15 +106,27 @@ impl Report {
         cpu_s: f64,
     ) -> Self {
         let chosen = measured.chosen();
-        let stats = measured.stats();
-        let sent = stats.sent;
+        let one_sided = measured.one_sided_stats().filter(|_| args.verb.is_one_sided());
+        let stats = one_sided.unwrap_or_else(|| measured.stats());
+        let is_read = args.verb == Verb::Read;
+        let counters =
+            counters.map(|counters| counters.with(&result.tally, result.received.as_ref()));
+        let sent = match &counters {
+            Some(counters) if is_read => counters.sent.unwrap_or_default(),
+            None if is_read => Sent::default(),
+            _ => Sent::of(&stats.sent),
+        };
         let mut sorted: Vec<f64> =
             result.times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
         sorted.sort_by(f64::total_cmp);
         let iterations = sorted.len() as u64;
         let seconds = result.took.as_secs_f64();
         let per_s = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
-        let counted = counters.as_ref().map(|counters| Counted::new(counters, args.size));
+        let counted = counters.as_ref().map(|counters| Counted {
+            // In a region there are no chunks.
+            missing_chunks: Some(counters.missing_chunks).filter(|_| !args.verb.is_one_sided()),
+            ..Counted::new(counters, args.size)
+        });
         let counted = counted.unwrap_or_default();
         let arrived_share = 1.0 - counted.missing_share.unwrap_or(0.0);
         let payload_bytes = iterations as f64 * args.size as f64;
@@ -108,14 +135,19 @@ impl Report {
         let validated = counters.as_ref().filter(|_| args.validate);
         Self {
             mode: chosen.mode.clone(),
+            verb: args.verb.name(),
+            qp: args.qp.clone(),
+            ping_pong: args.ping_pong,
+            deadline_us: args.deadline.map(|deadline| deadline.as_micros() as u64),
             size_bytes: args.size,
             iterations,
             ending: Ending::of(result.ended.as_ref()),
             seconds,
-            inflight: args.inflight,
+            inflight: args.depth(),
             channels: chosen.channels,
             chunk_bytes: chosen.chunk_bytes,
             mtu_bytes: chosen.mtu_bytes,
+            wire: chosen.wire,
             payload_bytes_max: stats.payload_bytes_max,
             gbit_per_s: per_s(payload_bytes * arrived_share * 8.0) / 1e9,
             mpps: per_s((iterations * packets) as f64 * arrived_share) / 1e6,
@@ -130,12 +162,12 @@ impl Report {
             parity_bytes: sent.parity_bytes,
             fallbacks: sent.fallbacks,
             encode_s: sent.encode_s,
-            auto: stats.auto,
+            // Of reads the server chooses.
+            auto: stats.auto.filter(|_| !is_read),
             counted,
             // Processor time covers all messages, warm-up included.
             cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
-                let data_bytes = (sent.bytes - sent.parity_bytes).max(1);
-                (cpu_s + server_cpu_s) / (data_bytes as f64 / 1e9)
+                (cpu_s + server_cpu_s) / (sent.data_bytes().max(1) as f64 / 1e9)
             }),
             client_cpu_s: cpu_s,
             server_cpu_s,
@@ -224,6 +256,7 @@ impl Report {
                 show_count(messages, "message"),
             ));
         }
+        lines.extend(self.ended_line());
         if self.validated == Some(true) {
             lines.push(" validated: every byte that arrived is right".to_owned());
         }
@@ -232,6 +265,51 @@ impl Report {
             lines.push(format!(" interrupted after {messages} in {:.2} s: {why}", self.seconds));
         }
         lines
+    }
+
+    /// How the operations ended, unless all came whole and nothing else was to be expected.
+    fn ended_line(&self) -> Option<String> {
+        let ended = self.counted.ended.as_ref()?;
+        let of = |reason: &Reason| Some((reason.name(), *ended.get(reason.name())?));
+        let mut by: Vec<_> = Reason::ALL.iter().filter_map(of).collect();
+        let named = |name: &str| Reason::ALL.iter().any(|reason| reason.name() == name);
+        // Of a server of a newer version.
+        by.extend(
+            ended.iter().map(|(name, n)| (name.as_str(), *n)).filter(|(name, _)| !named(name)),
+        );
+        let is_plain = by.iter().all(|(name, _)| *name == Reason::Whole.name());
+        let lost_bytes = self.counted.lost_bytes;
+        let is_bounded = self.deadline_us.is_some() || self.mode.starts_with("bounded");
+        if by.is_empty() || is_plain && lost_bytes == Some(0) && !is_bounded {
+            return None;
+        }
+        let by: Vec<_> = by.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let lost = match (lost_bytes, self.counted.messages) {
+            (Some(lost_bytes), Some(messages)) => {
+                let all = (messages as f64 * self.size_bytes as f64).max(1.0);
+                let share = (lost_bytes as f64 / all).min(1.0) * 100.0;
+                format!("; lost {} ({share:.3} % of the bytes)", show_bytes(lost_bytes))
+            }
+            _ => String::new(),
+        };
+        Some(format!(" ended: {}{lost}", by.join(", ")))
+    }
+}
+
+impl Counters {
+    /// With what this end has counted; of reads that is all that was received.
+    fn with(mut self, tally: &Tally, received: Option<&Self>) -> Self {
+        if let Some(received) = received {
+            self.lost_packets = received.lost_packets;
+            self.duplicate_packets = received.duplicate_packets;
+            self.rejected_packets = received.rejected_packets;
+            self.receive_drops = received.receive_drops;
+            self.repaired_chunks = received.repaired_chunks;
+            self.decode_s = received.decode_s;
+        }
+        self.wrong = self.wrong.saturating_add(tally.wrong);
+        self.first_wrong = self.first_wrong.or_else(|| tally.first_wrong.clone());
+        self
     }
 }
 
@@ -251,6 +329,9 @@ impl Counted {
             receive_drops: Some(counters.receive_drops),
             repaired_chunks: Some(counters.repaired_chunks),
             decode_s: Some(counters.decode_s),
+            lost_bytes: counters.lost_bytes,
+            ended: Some(counters.ended.clone()).filter(|ended| !ended.is_empty()),
+            told_messages: counters.told_messages,
         }
     }
 }

@@ -1,41 +1,76 @@
-//! The client's measured side: keeps messages in flight, waits for them in order, and records the
+//! The client's measured side: keeps operations in flight, waits for them in order, and records the
 //! time of each.
 
+use super::protocol::{Counters, Done, Ended};
 use super::{ClientArgs, pattern};
 use crate::failure::Failure;
-use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::Output;
 use crate::units::{show_bytes, show_count};
-use lacuna::{Connection, SendBuffer, SendError, SendHandle};
+use lacuna::Reason;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// How long a server may take to finish a message that was sent, in a mode without repair.
-const FINISHED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Filling this much takes about a second, so the user is told.
 const TOLD_FROM_BYTES: u64 = 1 << 30;
 /// Bytes filled between two checks for a stop; whole words.
 const FILL_BYTES: usize = 16 << 20;
+/// How long the operations that are in flight at the end may take to end, at least.
+const DRAINED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A message on its way.
-struct InFlight {
-    handle: SendHandle,
-    posted: Instant,
-    buffer: Arc<Vec<u8>>,
+/// Operations of one kind, several of which are in flight.
+pub(super) trait Operations {
+    /// Starts operation `number`; returns when.
+    fn post(&mut self, number: u64) -> Result<Instant, Failure>;
+
+    /// Waits for the oldest one in flight, at most [`crate::interrupt::POLL_INTERVAL`]; returns whether it has ended.
+    fn wait_oldest(&mut self, tally: &mut Tally) -> Result<bool, Failure>;
+
+    /// Whether those in flight at the end are waited for, so that the tally is exact.
+    fn are_awaited(&self) -> bool;
+
+    /// Gives those in flight up.
+    fn give_up(&mut self);
 }
 
-/// The sending side of one measurement.
-pub(super) struct Sending<'a> {
+/// How operations ended, as far as the client knows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    pub(super) ended: Ended,
+    /// `None` if the server has to find out.
+    pub(super) lost_bytes: Option<u64>,
+    /// Operations whose bytes are wrong, and the first of them.
+    pub(super) wrong: u64,
+    pub(super) first_wrong: Option<String>,
+}
+
+impl Tally {
+    /// Counts an operation that has ended so, with so many bytes lost.
+    pub(super) fn count(&mut self, reason: Reason, lost_bytes: u64) {
+        *self.ended.entry(reason.name().to_owned()).or_default() += 1;
+        *self.lost_bytes.get_or_insert_default() += lost_bytes;
+    }
+
+    /// Counts an operation whose bytes are wrong.
+    pub(super) fn wrong(&mut self, number: u64, at: u64) {
+        self.wrong += 1;
+        self.first_wrong.get_or_insert_with(|| format!("message {number} at byte {at}"));
+    }
+}
+
+/// A measurement over operations of one kind.
+pub(super) struct Sending<'a, O> {
     args: &'a ClientArgs,
-    measured: &'a Connection,
+    operations: O,
+    /// Operations in flight at a time.
+    depth: u32,
     stop: &'a dyn Fn() -> bool,
-    in_flight: VecDeque<InFlight>,
-    spare: Vec<Arc<Vec<u8>>>,
+    /// When those in flight were posted.
+    in_flight: VecDeque<Instant>,
     posted: u64,
     times: Vec<Duration>,
+    tally: Tally,
 }
 
 /// Measured values.
@@ -43,14 +78,38 @@ pub(super) struct Sending<'a> {
 pub(super) struct Measured {
     /// Messages that completed, warm-up included.
     pub(super) messages: u64,
+    /// Those that were given up at the end.
+    pub(super) given_up: u64,
     /// Time of each measured message.
     pub(super) times: Vec<Duration>,
     /// How long the measurement took.
     pub(super) took: Duration,
+    /// How the operations ended.
+    pub(super) tally: Tally,
     /// Why it ended early, if it did.
     pub(super) ended: Option<Failure>,
     /// Packets that this host refused before the measurement: probes of the MTU.
     pub(super) refused_before: u64,
+    /// What this end received, if it is the end that receives.
+    pub(super) received: Option<Counters>,
+}
+
+impl Measured {
+    /// With half of the times: of rounds, of which one way is half.
+    pub(super) fn halved(mut self) -> Self {
+        self.times.iter_mut().for_each(|time| *time /= 2);
+        self
+    }
+
+    /// What the server is told at the end.
+    pub(super) fn done(&self) -> Done {
+        Done {
+            messages: self.messages,
+            ended: self.tally.ended.clone(),
+            given_up: self.given_up,
+            lost_bytes: self.tally.lost_bytes,
+        }
+    }
 }
 
 /// A buffer per message in flight, so that, as with large writes, the bytes come from memory and
@@ -60,18 +119,29 @@ pub(super) fn buffers(
     stop: &dyn Fn() -> bool,
     output: Output,
 ) -> Result<Vec<Arc<Vec<u8>>>, Failure> {
-    let count = show_count(args.inflight.into(), "message");
+    check_memory(args, output)?;
+    let filled = |number| filled(args.size as usize, number, stop).map(Arc::new);
+    (0..u64::from(args.depth())).map(filled).collect()
+}
+
+/// Checks whether there is memory for what is in flight, and tells the user if filling it takes a while.
+pub(super) fn check_memory(args: &ClientArgs, output: Output) -> Result<(), Failure> {
+    let count = show_count(args.depth().into(), "message");
     let what = format!("{count} of {} in flight", show_bytes(args.size));
-    let needed_bytes = args.size.saturating_mul(args.inflight.into());
+    let needed_bytes = args.size.saturating_mul(args.depth().into());
     memory::check(needed_bytes, &what, "choose a smaller --size or --inflight")?;
     if needed_bytes >= TOLD_FROM_BYTES {
         output.note(&format!("filling {what}: {}", show_bytes(needed_bytes)));
     }
-    let filled = |number| filled(args.size as usize, number, stop).map(Arc::new);
-    (0..u64::from(args.inflight)).map(filled).collect()
+    Ok(())
 }
 
-fn filled(len: usize, message: u64, stop: &dyn Fn() -> bool) -> Result<Vec<u8>, Failure> {
+/// A filled message.
+pub(super) fn filled(
+    len: usize,
+    message: u64,
+    stop: &dyn Fn() -> bool,
+) -> Result<Vec<u8>, Failure> {
     let mut buffer = memory::reserved(len)?;
     while buffer.len() < len {
         if stop() {
@@ -84,39 +154,40 @@ fn filled(len: usize, message: u64, stop: &dyn Fn() -> bool) -> Result<Vec<u8>, 
     Ok(buffer)
 }
 
-impl<'a> Sending<'a> {
-    pub(super) fn new(
-        args: &'a ClientArgs,
-        measured: &'a Connection,
-        buffers: Vec<Arc<Vec<u8>>>,
-        stop: &'a dyn Fn() -> bool,
-    ) -> Self {
-        let (in_flight, times) = (VecDeque::new(), Vec::new());
-        Self { args, measured, stop, in_flight, spare: buffers, posted: 0, times }
+impl<'a, O: Operations> Sending<'a, O> {
+    pub(super) fn new(args: &'a ClientArgs, operations: O, stop: &'a dyn Fn() -> bool) -> Self {
+        let (in_flight, times, tally) = (VecDeque::new(), Vec::new(), Tally::default());
+        let depth = args.depth();
+        Self { args, operations, depth, stop, in_flight, posted: 0, times, tally }
     }
 
-    /// Sends until the limit, or until it is ended early; completed messages count.
+    /// Measures until the limit, or until it is ended early; completed messages count.
     pub(super) fn run(mut self) -> Measured {
         let mut started: Option<Instant> = None;
-        let refused_before = self.measured.stats().context.refused_by_datapath;
-        let ended = self.send_all(&mut started).err();
+        let mut ended = self.send_all(&mut started).err();
         // Times of an unfinished warm-up do not count.
         let (times, took) = match started {
             Some(started) => (std::mem::take(&mut self.times), started.elapsed()),
             None => Default::default(),
         };
-        // The remaining messages do not count, so cancel them. Newest first: a message that has not
-        // begun leaves its receive to the next one, and the server would find the wrong content
-        // there.
-        let messages = self.posted - self.in_flight.len() as u64;
-        for message in self.in_flight.drain(..).rev() {
-            message.handle.cancel();
+        if ended.is_none() && self.operations.are_awaited() {
+            ended = self.drain().err();
         }
-        Measured { messages, times, took, ended, refused_before }
+        let given_up = self.in_flight.len() as u64;
+        self.operations.give_up();
+        Measured {
+            messages: self.posted - given_up,
+            given_up,
+            times,
+            took,
+            tally: self.tally,
+            ended,
+            ..Measured::default()
+        }
     }
 
     fn send_all(&mut self, started: &mut Option<Instant>) -> Result<(), Failure> {
-        for _ in 0..self.args.inflight {
+        for _ in 0..self.depth {
             self.post()?;
         }
         let warm_up = Instant::now();
@@ -142,57 +213,44 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn post(&mut self) -> Result<(), Failure> {
-        let spare = self.spare.pop();
-        let mut buffer = match spare {
-            Some(buffer) => buffer,
-            None => Arc::new(memory::zeroed(self.args.size as usize)?),
-        };
-        if self.args.validate {
-            if Arc::get_mut(&mut buffer).is_none() {
-                // A worker still holds the old buffer.
-                buffer = Arc::new(memory::zeroed(self.args.size as usize)?);
-            }
-            if let Some(bytes) = Arc::get_mut(&mut buffer) {
-                pattern::fill(bytes, 0, self.posted);
-            }
+    /// Waits for those in flight, for a while.
+    fn drain(&mut self) -> Result<(), Failure> {
+        let until = Instant::now() + self.args.duration.max(DRAINED_WITHIN);
+        while !self.in_flight.is_empty() && Instant::now() < until {
+            self.finish_within(Some(until))?;
         }
-        let posted = Instant::now();
-        let handle = self
-            .measured
-            .start_send(SendBuffer::new(buffer.clone()), None)
-            .map_err(|error| Failure::Network(error.to_string()))?;
-        self.posted += 1;
-        self.in_flight.push_back(InFlight { handle, posted, buffer });
         Ok(())
     }
 
-    /// Waits for the oldest message: until the server has all of it, or in a mode without repair
-    /// has given it up.
+    fn post(&mut self) -> Result<(), Failure> {
+        let posted = self.operations.post(self.posted)?;
+        self.posted += 1;
+        self.in_flight.push_back(posted);
+        Ok(())
+    }
+
+    /// Waits for the oldest operation.
     fn finish(&mut self) -> Result<(), Failure> {
-        let Some(oldest) = self.in_flight.front() else { return Ok(()) };
-        let mut sent = None;
+        self.finish_within(None)
+    }
+
+    fn finish_within(&mut self, until: Option<Instant>) -> Result<(), Failure> {
+        if self.in_flight.is_empty() {
+            return Ok(());
+        }
         loop {
             if (self.stop)() {
                 return Err(Failure::Interrupted);
             }
-            if oldest.handle.wait_finished(POLL_INTERVAL) {
+            if self.operations.wait_oldest(&mut self.tally)? {
                 break;
             }
-            if oldest.handle.status().outcome.transpose().map_err(SendError::Failed)?.is_some() {
-                // Sent: this end is done with it.
-                if let Some(failure) = self.measured.failure() {
-                    return Err(Failure::Network(failure.to_string()));
-                }
-                if sent.get_or_insert_with(Instant::now).elapsed() > FINISHED_WITHIN {
-                    let text = "the server takes no more messages".to_owned();
-                    return Err(Failure::Network(text));
-                }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
             }
         }
-        let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
-        self.times.push(oldest.posted.elapsed());
-        self.spare.push(oldest.buffer);
+        let Some(posted) = self.in_flight.pop_front() else { return Ok(()) };
+        self.times.push(posted.elapsed());
         Ok(())
     }
 }

@@ -2,16 +2,19 @@
 //! client that is silent, never opens the measured connection, or dies releases its seat.
 
 use super::cpu;
+use super::pattern;
 use super::protocol::{
-    Answer, Awaited, Counters, Done, LENT_BYTES_MAX, Request, TOLD_WITHIN, send,
+    Answer, Awaited, Counters, Done, LENT_BYTES_MAX, Opening, Request, TOLD_WITHIN, Terms, send,
 };
 use super::receiving::{Receiving, lost};
+use super::region::{self, Exposed};
+use super::verb::Verb;
 use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::{Output, start_line};
 use crate::units::{show_bytes, show_count};
-use lacuna::Connection;
+use lacuna::{Connection, Region};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -39,15 +42,52 @@ pub(super) struct Taken {
     pub(super) counters: Counters,
 }
 
+/// What a client is lent.
+enum Lent {
+    /// A buffer for each receive.
+    Buffers(Vec<Vec<u8>>),
+    /// Memory that it writes or reads.
+    Region(Region, Verb),
+}
+
+/// The measured side.
+enum Side<'a> {
+    Receiving(Receiving<'a>),
+    Exposed(Exposed<'a>),
+}
+
+impl Side<'_> {
+    fn take(&mut self, done: Awaited<Done>, stop: &dyn Fn() -> bool) -> Result<(), Failure> {
+        match self {
+            Self::Receiving(receiving) => receiving.take(done, stop),
+            Self::Exposed(exposed) => exposed.take(done, stop),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        match self {
+            Self::Receiving(receiving) => receiving.counters(),
+            Self::Exposed(exposed) => exposed.counters(),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self {
+            Self::Receiving(receiving) => receiving.elapsed(),
+            Self::Exposed(exposed) => exposed.elapsed(),
+        }
+    }
+}
+
 impl Session<'_> {
     /// Serves the client; its counters are in `taken` however it ends.
     pub(super) fn serve(&self, taken: &mut Option<Taken>) -> Result<(), Failure> {
-        let request = Awaited::<Request>::post(self.connection)
+        let Opening { request, terms } = Awaited::<Opening>::post(self.connection)
             .map_err(Into::into)
             .and_then(|request| request.wait(TOLD_WITHIN, self.stop))
             .map_err(lost)?;
-        let buffers = match lend(&request) {
-            Ok(buffers) => buffers,
+        let mut lent = match self.lend(&request, terms.as_ref()) {
+            Ok(lent) => lent,
             Err(reason) => {
                 let failure = Failure::Network(format!("refused: {reason}"));
                 send(self.connection, &Answer::Refused { reason })?;
@@ -55,22 +95,63 @@ impl Session<'_> {
             }
         };
         let done = Awaited::<Done>::post(self.connection).map_err(Into::into).map_err(lost)?;
-        send(self.connection, &Answer::Ready)?;
+        let answer = match &lent {
+            Lent::Region(region, _) => Answer::Agreed { key: Some(region.key()) },
+            Lent::Buffers(_) if terms.is_some() => Answer::Agreed { key: None },
+            Lent::Buffers(_) => Answer::Ready,
+        };
+        send(self.connection, &answer)?;
+        let terms = terms.unwrap_or_default();
         let measured = self.await_measured()?;
+        if matches!(lent, Lent::Region(..)) && !measured.has_one_sided() {
+            let text = "it measures writes or reads over a connection that has none";
+            return Err(Failure::Network(text.to_owned()));
+        }
         self.output.note(&start_line(&measured));
         let cpu_before_s = cpu::process_s();
-        let mut receiving = Receiving::new(&measured, &request, buffers, self.idle)?;
-        let result = receiving.take(done, self.stop);
+        let mut side = match &mut lent {
+            Lent::Buffers(buffers) => {
+                let buffers = std::mem::take(buffers);
+                let receiving = Receiving::new(&measured, &request, &terms, buffers, self.idle)?;
+                Side::Receiving(receiving)
+            }
+            Lent::Region(region, verb) => {
+                let exposed = Exposed::new(&measured, &request, &terms, *verb, region, self.idle);
+                Side::Exposed(exposed)
+            }
+        };
+        let result = side.take(done, self.stop);
         let cpu_s = (self.is_alone)().then(|| cpu::process_s() - cpu_before_s);
-        let counters = Counters { cpu_s, ..receiving.counters() };
+        let counters = Counters { cpu_s, ..side.counters() };
         *taken = Some(Taken {
             mode: measured.chosen().mode.clone(),
             size_bytes: request.size_bytes,
-            took: receiving.elapsed(),
+            took: side.elapsed(),
             counters: counters.clone(),
         });
         result?;
         send(self.connection, &counters)
+    }
+
+    /// Allocates what a client needs, or says why not.
+    fn lend(&self, request: &Request, terms: Option<&Terms>) -> Result<Lent, String> {
+        let verb = terms.map_or(Ok(Verb::Send), |terms| Verb::of_name(&terms.verb))?;
+        if !verb.is_one_sided() {
+            return lend(request).map(Lent::Buffers);
+        }
+        let mut memory = lend_region(request)?;
+        if verb == Verb::Read {
+            for number in 0..u64::from(request.inflight) {
+                let at = request.place(number) as usize;
+                let place = memory.get_mut(at..at + request.size_bytes as usize);
+                pattern::fill(place.unwrap_or_default(), 0, number);
+                if (self.stop)() {
+                    return Err("it is about to end".to_owned());
+                }
+            }
+        }
+        let region = region::register(self.connection, verb, memory)?;
+        Ok(Lent::Region(region, verb))
     }
 
     fn await_measured(&self) -> Result<Connection, Failure> {
@@ -100,16 +181,28 @@ impl Session<'_> {
 /// Allocates the memory that a client requests, or says why not.
 fn lend(request: &Request) -> Result<Vec<Vec<u8>>, String> {
     let Request { size_bytes, inflight, .. } = *request;
+    check(request, size_bytes.saturating_mul(inflight.into()))?;
+    let buffers = (0..inflight).map(|_| memory::zeroed(size_bytes as usize));
+    buffers.collect::<Result<_, _>>().map_err(|failure| failure.to_string())
+}
+
+/// The same in one piece.
+fn lend_region(request: &Request) -> Result<Vec<u8>, String> {
+    check(request, request.region_bytes())?;
+    memory::zeroed(request.region_bytes() as usize).map_err(|failure| failure.to_string())
+}
+
+/// Refuses to lend too much.
+fn check(request: &Request, lent_bytes: u64) -> Result<(), String> {
+    let Request { size_bytes, inflight, .. } = *request;
     let what = format!("{} of {}", show_count(inflight.into(), "message"), show_bytes(size_bytes));
-    let lent_bytes = size_bytes.saturating_mul(u64::from(inflight));
-    if lent_bytes == 0 {
+    if size_bytes == 0 || inflight == 0 {
         return Err(format!("{what}: nothing to measure"));
     }
     if lent_bytes > LENT_BYTES_MAX {
         return Err(format!("{what}: this server lends {} at most", show_bytes(LENT_BYTES_MAX)));
     }
     memory::check(lent_bytes, &what, "choose a smaller --size or --inflight")
-        .and_then(|()| (0..inflight).map(|_| memory::zeroed(size_bytes as usize)).collect())
         .map_err(|failure| failure.to_string())
 }
 

@@ -1,6 +1,8 @@
 //! Server and client in this process, over loopback: several clients, clients
 //! that are not what they should be, and a path that drops.
 
+mod verbs;
+
 use super::protocol::{Answer, Awaited, Request, send};
 use super::report::Report;
 use super::server::{Server, Settings};

@@ -27,6 +27,7 @@ use lacuna_planner::{
 ///   lacuna model --mode ec --code mds --k 32 --m 8 --rate 400gbit --rtt 25ms --loss 1e-5 --size 128MiB
 ///   lacuna model --mode auto --headers --rate 1gbit --rtt 25ms --loss 1e-3 --size 64MiB
 ///   lacuna model --mode sr --rto-rtts 1 --headers --wire-time --rate 1gbit --rtt 25ms --loss 1e-3 --size 64MiB
+///   lacuna model --mode bounded --deadline 600ms --headers --rate 1gbit --rtt 25ms --loss 1e-3 --size 64MiB
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ModelArgs {
@@ -71,8 +72,9 @@ pub(crate) struct ModelArgs {
     /// transport does; without this the fallback waits for the end of the message (4.1.2)
     #[arg(long, conflicts_with_all = ["beta", "early_ack"])]
     streamed: bool,
-    /// Of best effort: when the receive ends, from the first byte sent
-    #[arg(long, value_parser = arguments::rtt_s, required_if_eq("mode", "best-effort"))]
+    /// Say what the receiver has by then, from the first byte sent: the probability that it is all, and of best
+    /// effort, whose receive ends then, the expected share
+    #[arg(long, value_name = "TIME", value_parser = arguments::rtt_s, required_if_eq("mode", "best-effort"))]
     deadline: Option<f64>,
     /// What --loss counts: chunks whatever their length (4.2.1), or packets (5.4.2)
     #[arg(long, value_enum, default_value_t = LossPerName::Chunk)]
@@ -111,6 +113,7 @@ enum ModeName {
     Sr,
     Ec,
     Auto,
+    #[value(alias = "bounded")]
     BestEffort,
 }
 
@@ -141,6 +144,7 @@ impl ModelArgs {
             correlation: self.correlation,
             has_headers: self.headers,
             wire_time: self.wire_time,
+            deadline_s: self.deadline,
             draws: (self.trials > 0).then_some(Draws { trials: self.trials, seed: self.seed }),
         }
     }
@@ -218,6 +222,14 @@ fn render(answer: &CompletionAnswer) -> String {
             "missing        mean {:.3e}, p99 {:.3e}, p99.9 {:.3e}; nothing with {:.4}",
             missing.mean, missing.p99, missing.p999, missing.p_complete
         ));
+    }
+    if let Some(by) = &answer.by_deadline {
+        let until = time(by.deadline_s);
+        lines.push(format!("by {}  complete with {:.6}", until.trim(), by.p_complete));
+        if let Some(share) = by.arrived_share {
+            lines.push(format!("               {:.4} % of the bytes are expected", share * 100.0));
+        }
+        lines.push(format!("assumed        {}", by.assumed));
     }
     if let Some(drawn) = &answer.monte_carlo {
         for (name, time_s, (low, high)) in [

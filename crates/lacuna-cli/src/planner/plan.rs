@@ -7,8 +7,8 @@ use crate::units::{self, show_bytes};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use lacuna_planner::{
-    LossKnown, Measured, Objective, Plan, PlanChartError, PlanError, PlanRequest, Recommendation,
-    fibre_rtt_s, recommend,
+    InTime, LossKnown, Measured, Objective, Plan, PlanChartError, PlanError, PlanRequest,
+    Recommendation, fibre_rtt_s, recommend,
 };
 use lacuna_units::show_time_fixed;
 use std::path::PathBuf;
@@ -28,6 +28,7 @@ use std::path::PathBuf;
 ///   lacuna plan --rate 400gbit --rtt 25ms --loss 1e-4 --size 128MiB
 ///   lacuna plan --rate 10gbit --distance 3750km --loss 1e-5..1e-2 --burst 8 --size 1MiB,64MiB --objective p99
 ///   lacuna plan --from path.json --size 1GiB --plot plan.svg
+///   lacuna plan --rate 10gbit --rtt 25ms --loss 1e-3 --size 64MiB --deadline 90ms
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct PlanArgs {
@@ -53,6 +54,10 @@ pub(crate) struct PlanArgs {
     /// What to make small
     #[arg(long, value_enum, default_value_t = ObjectiveName::P999)]
     objective: ObjectiveName,
+    /// Say beside what is there by then, from the first byte sent: for each mode the probability that a message
+    /// is complete, and the expected share of its bytes without repairs
+    #[arg(long, value_name = "TIME", value_parser = arguments::rtt_s)]
+    deadline: Option<f64>,
     /// Read the path from a file
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
@@ -91,10 +96,17 @@ pub(crate) fn run(args: &PlanArgs, output: Output) -> Result<(), Failure> {
     if let Some(path) = &args.plot {
         advice.draw(path)?;
     }
-    if output.json {
-        output.object(&advice.answer())?;
-    } else {
-        output.line(&render(&advice))?;
+    let in_time = match args.deadline {
+        Some(deadline_s) => Some((deadline_s, advice.in_time(deadline_s)?)),
+        None => None,
+    };
+    let in_time = in_time.as_ref().map(|(deadline_s, in_time)| (*deadline_s, in_time));
+    match (output.json, in_time) {
+        (true, None) => output.object(&advice.answer())?,
+        (true, Some((deadline_s, in_time))) => {
+            output.object(&advice.answer_by(deadline_s, in_time))?;
+        }
+        (false, in_time) => output.line(&render(&advice, in_time))?,
     }
     let has_codes = lacuna::modes::TABLE.iter().any(|entry| entry.name.starts_with("ec"));
     if advice.plan.choice().candidate.scheme.is_coded() && !has_codes {
@@ -156,19 +168,26 @@ impl From<PlanChartError> for Failure {
     }
 }
 
-fn render(advice: &Recommendation) -> String {
+fn render(advice: &Recommendation, in_time: Option<(f64, &InTime)>) -> String {
     let mut lines = advice.lines();
     let plan = &advice.plan;
-    lines.push(format!("ideal {}\n{}", show_time_fixed(plan.ideal_s), table(plan)));
+    if let Some((deadline_s, in_time)) = in_time {
+        lines.extend(advice.lines_by(deadline_s, in_time));
+    }
+    let table = table(plan, in_time.map(|(_, in_time)| in_time));
+    lines.push(format!("ideal {}\n{table}", show_time_fixed(plan.ideal_s)));
     lines.join("\n")
 }
 
-fn table(plan: &Plan) -> String {
+fn table(plan: &Plan, in_time: Option<&InTime>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["", "mode", "chunk", "mean", "p50", "p99", "p99.9", "P(fallback)", "parity"]);
+    let mut header =
+        vec!["", "mode", "chunk", "mean", "p50", "p99", "p99.9", "P(fallback)", "parity"];
+    header.extend(in_time.map(|_| "P(in time)"));
+    table.set_header(header);
     for (index, expected) in plan.candidates.iter().enumerate() {
-        table.add_row([
+        let mut row = vec![
             match index {
                 index if index == plan.recommended => ">",
                 index if index == plan.fixed => "-",
@@ -183,7 +202,10 @@ fn table(plan: &Plan) -> String {
             show_time_fixed(expected.p999_s),
             expected.fallback.map_or_else(String::new, |fallback| format!("{fallback:.1e}")),
             format!("{:.0} %", expected.parity_share * 100.0),
-        ]);
+        ];
+        let in_time = in_time.and_then(|in_time| in_time.candidates.get(index));
+        row.extend(in_time.map(|probability| format!("{probability:.6}")));
+        table.add_row(row);
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);

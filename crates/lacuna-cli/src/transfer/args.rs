@@ -2,9 +2,9 @@
 
 use crate::capture::CaptureArgs;
 use crate::pace::PaceArgs;
-use crate::{address, modes, units};
+use crate::{address, modes, units, wire};
 use clap::Args;
-use lacuna::Mode;
+use lacuna::{Mode, Wire};
 #[cfg(unix)]
 use lacuna_transfer::BUFFERS_BYTES;
 use std::ffi::OsString;
@@ -109,6 +109,9 @@ pub(crate) struct SendArgs {
     /// Reliability; auto measures the path and says what it chose
     #[arg(long, default_value = "auto", value_parser = modes::reliable())]
     pub(super) mode: Mode,
+    /// Form of data packets; the receiver takes either, if its datapath can
+    #[arg(long, default_value = "short", value_parser = wire::parser())]
+    pub(super) wire: Wire,
     #[command(flatten)]
     pub(super) pace: PaceArgs,
     /// Payload bytes per packet; found by probing if not given

@@ -42,6 +42,7 @@ fn options(args: &SendArgs, capture: &Capture) -> SendOptions {
             mode: args.mode,
             chunk_bytes: args.chunk.unwrap_or(plain.chunk_bytes),
             mtu_bytes: args.mtu,
+            wire: args.wire,
             ..plain
         }),
         sockets: args.pace.context(ContextConfig {

@@ -35,7 +35,9 @@ use lacuna_link::{Pipe, Schedule, SlotIndex, charge_bytes};
 
 #[cfg(unix)]
 use crate::EventSources;
-use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
+use crate::{
+    Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TrailerOffload, TxPacket,
+};
 
 /// Destination and options of a packet in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ struct Outgoing {
     destination: SocketAddr,
     /// See [`Burst::takes_marks`].
     takes_marks: bool,
+    /// See [`Burst::trailer`].
+    trailer: TrailerOffload,
 }
 
 /// A datapath whose outgoing link is impaired.
@@ -101,7 +105,7 @@ impl<D: Datapath> Impair<D> {
     }
 
     /// One packet enters the link.
-    fn on_packet(&mut self, destination: SocketAddr, takes_marks: bool, packet: TxPacket<'_>) {
+    fn on_packet(&mut self, outgoing: Outgoing, packet: TxPacket<'_>) {
         let faults = self.pipe.draw(packet.len() as u64);
         if faults.is_lost {
             self.counters.lost.add(1);
@@ -118,7 +122,6 @@ impl<D: Datapath> Impair<D> {
         };
         let release_ns = passed.release_ns;
         self.counters.reordered.add(u64::from(faults.is_held_back));
-        let outgoing = Outgoing { destination, takes_marks };
         self.schedule.insert(release_ns, outgoing, |bytes| {
             packet.copy_to(bytes);
             if let Some(bit) = faults.flipped_bit {
@@ -143,6 +146,7 @@ impl<D: Datapath> Impair<D> {
             if !outgoing.takes_marks {
                 burst.refuse_marks();
             }
+            burst.offload_trailers(outgoing.trailer);
             for slot in self.due.iter().take(Burst::PACKETS_MAX) {
                 let packet = self.schedule.packet(*slot);
                 if packet.tag != outgoing {
@@ -192,8 +196,13 @@ impl<D: Datapath> Datapath for Impair<D> {
         }
         // Make room first: due packets have left the link.
         self.release();
+        let outgoing = Outgoing {
+            destination: burst.destination(),
+            takes_marks: burst.takes_marks(),
+            trailer: burst.trailer(),
+        };
         for packet in burst.packets().take(fitting) {
-            self.on_packet(burst.destination(), burst.takes_marks(), packet);
+            self.on_packet(outgoing, packet);
         }
         self.counters.sent.add(fitting as u64);
         self.release();
@@ -220,6 +229,10 @@ impl<D: Datapath> Datapath for Impair<D> {
 
     fn send_blocked(&self) -> bool {
         self.inner.send_blocked()
+    }
+
+    fn tell_local(&mut self) {
+        self.inner.tell_local();
     }
 
     fn receive_drops(&self) -> u64 {

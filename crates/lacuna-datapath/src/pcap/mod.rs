@@ -79,6 +79,10 @@ impl<D: Datapath> Datapath for Pcap<D> {
         self.inner.send_blocked()
     }
 
+    fn tell_local(&mut self) {
+        self.inner.tell_local();
+    }
+
     fn receive_drops(&self) -> u64 {
         self.inner.receive_drops()
     }

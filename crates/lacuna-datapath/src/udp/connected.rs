@@ -141,6 +141,14 @@ impl Connector {
         unused.is_some()
     }
 
+    /// Fills in the local address of received packets.
+    pub(super) fn tell_local(&mut self) {
+        if let Some(connected) = &mut self.connected {
+            let local = connected.socket.local_addr();
+            connected.local = local.ok().map(|local| local.ip().to_canonical());
+        }
+    }
+
     /// Packets that all connected sockets have dropped so far.
     pub(super) fn receive_drops(&self) -> u64 {
         self.dropped + self.connected.as_ref().map_or(0, Connected::drops)

@@ -12,6 +12,9 @@
 //! connected socket may exist beside it, for the peer that receives nearly all packets
 //! (`connected.rs`); `receive` decides which socket is read, when and how. An IPv6 socket bound to the
 //! unspecified address also takes IPv4; IPv4 peers appear with their IPv4 addresses.
+//!
+//! Linux tells enough about the headers that it will write for an ICRC
+//! ([`TrailerOffload::Icrc`](crate::TrailerOffload::Icrc)): `icrc.rs`.
 
 #[cfg(target_os = "linux")]
 mod address;
@@ -19,6 +22,8 @@ mod address;
 mod connected;
 #[cfg(target_os = "linux")]
 mod control;
+#[cfg(target_os = "linux")]
+mod icrc;
 #[cfg(target_os = "linux")]
 mod offload;
 #[cfg(target_os = "linux")]
@@ -135,7 +140,7 @@ pub struct Udp(Kind);
 enum Kind {
     #[cfg(target_os = "linux")]
     Offloaded(Box<Offloaded>),
-    Plain(Plain),
+    Plain(Box<Plain>),
 }
 
 impl Udp {
@@ -148,7 +153,7 @@ impl Udp {
         Ok(Self(match config.offload {
             #[cfg(target_os = "linux")]
             Offload::Auto => Kind::Offloaded(Box::new(Offloaded::bind(config)?)),
-            _ => Kind::Plain(Plain::bind(config)?),
+            _ => Kind::Plain(Box::new(Plain::bind(config)?)),
         }))
     }
 
@@ -161,7 +166,7 @@ impl Udp {
         Ok(match Self::bind(config)?.0 {
             #[cfg(target_os = "linux")]
             Kind::Offloaded(udp) => udp,
-            Kind::Plain(udp) => Box::new(udp),
+            Kind::Plain(udp) => udp,
         })
     }
 
@@ -191,7 +196,7 @@ impl Udp {
         match &self.0 {
             #[cfg(target_os = "linux")]
             Kind::Offloaded(udp) => &**udp,
-            Kind::Plain(udp) => udp,
+            Kind::Plain(udp) => &**udp,
         }
     }
 
@@ -199,7 +204,7 @@ impl Udp {
         match &mut self.0 {
             #[cfg(target_os = "linux")]
             Kind::Offloaded(udp) => &mut **udp,
-            Kind::Plain(udp) => udp,
+            Kind::Plain(udp) => &mut **udp,
         }
     }
 }
@@ -232,6 +237,10 @@ impl Datapath for Udp {
 
     fn send_blocked(&self) -> bool {
         self.inner().send_blocked()
+    }
+
+    fn tell_local(&mut self) {
+        self.inner_mut().tell_local();
     }
 
     fn receive_drops(&self) -> u64 {

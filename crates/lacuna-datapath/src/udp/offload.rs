@@ -13,10 +13,11 @@ use std::os::fd::AsFd;
 use std::{fmt, io};
 
 use super::connected::Connector;
+use super::icrc::IcrcSender;
 use super::options::Granted;
 use super::receive::Receiver;
 use super::syscall::{self, SendArrays, Target};
-use super::{ABSORBED_PER_CALL_MAX, UdpConfig, route, setup};
+use super::{ABSORBED_PER_CALL_MAX, UdpConfig, options, route, setup};
 use crate::{
     BUNDLE_PACKETS_MAX, BindError, Burst, Capabilities, Datapath, EventSource, EventSources,
     PACKET_BYTES_MAX, Placer, SendError, TrailerOffload,
@@ -40,6 +41,7 @@ pub(super) struct Offloaded {
     socket: UdpSocket,
     granted: Granted,
     connector: Connector,
+    icrc: IcrcSender,
     receiver: Receiver,
     local: SocketAddr,
     send_arrays: SendArrays,
@@ -59,6 +61,7 @@ impl Offloaded {
         let granted = Granted::request(&socket, &config);
         Ok(Self {
             connector: Connector::new(&config),
+            icrc: IcrcSender::new(local),
             receiver: Receiver::new(&config, local),
             local,
             send_arrays: SendArrays::new(),
@@ -97,7 +100,10 @@ impl Datapath for Offloaded {
                 false => self.granted.marks_v4,
             },
             timestamps: self.granted.timestamps,
-            trailer: TrailerOffload::None,
+            trailer: match self.granted.identifies_by_rule {
+                true => TrailerOffload::Icrc,
+                false => TrailerOffload::None,
+            },
             receive_buffer_bytes: self.receive_buffer_bytes,
         }
     }
@@ -109,10 +115,16 @@ impl Datapath for Offloaded {
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         let to = setup::to_socket_family(burst.destination(), self.local.is_ipv6());
         self.full = Full::Neither;
-        if self.connector.wants(now_ns, to) {
-            self.connect(now_ns, to);
+        let (mut connected, mut icrc) = (None, None);
+        if burst.trailer() == TrailerOffload::Icrc {
+            // Not by the connected socket, whose identifications are not known.
+            icrc = Some(self.icrc.flow_to(now_ns, to)?);
+        } else {
+            if self.connector.wants(now_ns, to) {
+                self.connect(now_ns, to);
+            }
+            connected = self.connector.socket_to(now_ns, to);
         }
-        let mut connected = self.connector.socket_to(now_ns, to);
         let takes_marks = burst.takes_marks() || !self.config.ecn;
         let class = (!takes_marks).then(|| self.config.dscp.traffic_class());
         let mut sent = 0;
@@ -122,7 +134,9 @@ impl Datapath for Offloaded {
         while sent < burst.len() {
             let socket = connected.unwrap_or(self.socket.as_fd());
             let target = Target { socket, to, is_connected: connected.is_some() };
-            let result = self.send_arrays.send(target, burst, sent, bundle_packets_max, class);
+            let icrc = icrc.as_deref_mut();
+            let result =
+                self.send_arrays.send(target, burst, sent, bundle_packets_max, class, icrc);
             let error = match result {
                 Ok(packets) => {
                     if std::mem::take(&mut is_bundle_refused) {
@@ -204,6 +218,15 @@ impl Datapath for Offloaded {
     fn receive_drops(&self) -> u64 {
         let first = syscall::drops(self.socket.as_fd()).map_or(0, u64::from);
         first + self.connector.receive_drops()
+    }
+
+    fn tell_local(&mut self) {
+        if std::mem::replace(&mut self.config.tells_local, true) {
+            return;
+        }
+        options::set_local_reports(&self.socket);
+        self.connector.tell_local();
+        self.receiver.tell_local(&self.config, self.local);
     }
 
     fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {

@@ -17,6 +17,8 @@ pub(super) struct Granted {
     pub(super) marks_v4: bool,
     pub(super) marks_v6: bool,
     pub(super) timestamps: bool,
+    /// "Don't fragment" is set, so that IPv4 identifications follow a rule (`icrc.rs`).
+    pub(super) identifies_by_rule: bool,
 }
 
 impl Granted {
@@ -30,12 +32,10 @@ impl Granted {
             set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes);
         }
         // A socket of one protocol refuses the options of the other, so each is tried.
-        set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
-        set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+        let identifies_by_rule = set_unfragmented(socket);
         set_class(socket, traffic_class(config));
         if config.tells_local {
-            set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1);
-            set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1);
+            set_local_reports(socket);
         }
         Self {
             // Each message has its own segment size; setting the socket's to 0 (off) only probes.
@@ -45,6 +45,7 @@ impl Granted {
             marks_v6: set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
             // With the arrival time, a late read does not distort round-trip samples.
             timestamps: set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1),
+            identifies_by_rule,
         }
     }
 
@@ -69,6 +70,20 @@ impl Granted {
             set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, i32::from(is_on));
         }
     }
+}
+
+/// Has packets sent with "don't fragment", whatever the kernel knows of the path MTU; `false` if the
+/// system refuses.
+pub(super) fn set_unfragmented(socket: &UdpSocket) -> bool {
+    let v4 = set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+    let v6 = set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+    v4 || v6
+}
+
+/// Has the kernel tell each message's destination.
+pub(super) fn set_local_reports(socket: &UdpSocket) {
+    set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1);
+    set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1);
 }
 
 /// The traffic class of all packets of a socket: DSCP (RFC 2474) and, if ECN is on, ECT(0).

@@ -1,12 +1,18 @@
 //! UDP through the standard library alone: one packet a call, copied into one buffer first.
 //!
-//! It runs anywhere, and it is the reference against which the offloads are tested.
+//! It runs anywhere, and it is the reference against which the offloads are tested. Only for ICRCs it
+//! asks more of Linux: "don't fragment" where it sends them (`icrc.rs`), and each packet's
+//! destination where it receives them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 #[cfg(unix)]
 use std::os::fd::AsFd;
 
+#[cfg(target_os = "linux")]
+use super::icrc::IcrcSender;
+#[cfg(target_os = "linux")]
+use super::syscall::ReceiveArrays;
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
 #[cfg(unix)]
 use crate::EventSources;
@@ -30,6 +36,25 @@ pub(super) struct Plain {
     receive_buffer_bytes: usize,
     blocked: bool,
     absorbed_errors: u64,
+    #[cfg(target_os = "linux")]
+    icrc: Icrc,
+}
+
+/// For packets with ICRCs.
+#[cfg(target_os = "linux")]
+struct Icrc {
+    sender: IcrcSender,
+    /// Packets have "don't fragment".
+    is_unfragmented: bool,
+    /// To receive with destinations, if the socket is bound to any address.
+    arrays: Option<ReceiveArrays>,
+}
+
+#[cfg(target_os = "linux")]
+impl std::fmt::Debug for Icrc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Icrc").field("sender", &self.sender).finish_non_exhaustive()
+    }
 }
 
 impl Plain {
@@ -51,11 +76,40 @@ impl Plain {
             receive_buffer_bytes,
             blocked: false,
             absorbed_errors: 0,
+            #[cfg(target_os = "linux")]
+            icrc: Icrc { sender: IcrcSender::new(local), is_unfragmented: false, arrays: None },
         })
     }
 
     pub(super) fn absorbed_errors(&self) -> u64 {
         self.absorbed_errors
+    }
+
+    /// Completes the ICRC of `self.packet[..bytes]`.
+    #[cfg(target_os = "linux")]
+    fn complete_icrc(&mut self, now_ns: u64, to: SocketAddr, bytes: usize) -> io::Result<()> {
+        if !self.icrc.is_unfragmented {
+            self.icrc.is_unfragmented = super::options::set_unfragmented(&self.socket);
+        }
+        if let Some(trailer) = self.packet[..bytes].last_chunk_mut() {
+            *trailer = self.icrc.sender.flow_to(now_ns, to)?.seal(*trailer, bytes, 0);
+        }
+        Ok(())
+    }
+
+    /// Receives a packet: its length, source and destination.
+    fn receive_packet(&mut self) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
+        #[cfg(target_os = "linux")]
+        if let Some(arrays) = &mut self.icrc.arrays {
+            arrays.receive(self.socket.as_fd(), false, 1)?;
+            let message = arrays.messages().next().ok_or(io::ErrorKind::WouldBlock)?;
+            // UDP over IP has a source, and no packet that is longer than a slot.
+            let source = message.source.ok_or(io::ErrorKind::Interrupted)?;
+            self.packet[..message.bytes.len()].copy_from_slice(message.bytes);
+            return Ok((message.bytes.len(), source, message.control.local));
+        }
+        let (bytes, source) = self.socket.recv_from(&mut self.packet)?;
+        Ok((bytes, source, self.local_ip))
     }
 
     /// Sends `self.packet[..bytes]`; false when the socket would block.
@@ -89,7 +143,10 @@ impl Datapath for Plain {
             receive_coalescing: false,
             congestion_marks: false,
             timestamps: false,
-            trailer: TrailerOffload::None,
+            trailer: match cfg!(target_os = "linux") {
+                true => TrailerOffload::Icrc,
+                false => TrailerOffload::None,
+            },
             receive_buffer_bytes: self.receive_buffer_bytes,
         }
     }
@@ -98,7 +155,11 @@ impl Datapath for Plain {
         self.local
     }
 
-    fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(unused_variables, reason = "only ICRCs need the time")
+    )]
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         self.blocked = false;
         let to = setup::to_socket_family(burst.destination(), self.local.is_ipv6());
         for (sent, packet) in burst.packets().enumerate() {
@@ -111,7 +172,14 @@ impl Datapath for Plain {
                     head.copy_from_slice(part);
                     rest = tail;
                 }
-                self.send_packet(to, packet.len())
+                #[cfg(target_os = "linux")]
+                let completed = match burst.trailer() {
+                    TrailerOffload::Icrc => self.complete_icrc(now_ns, to, packet.len()),
+                    _ => Ok(()),
+                };
+                #[cfg(not(target_os = "linux"))]
+                let completed = Ok(());
+                completed.map_err(SendError::from).and_then(|()| self.send_packet(to, packet.len()))
             };
             match result {
                 Ok(true) => {}
@@ -131,14 +199,14 @@ impl Datapath for Plain {
         let mut absorbed = 0;
         let mut packets = 0;
         while packets < RECEIVE_PACKETS_MAX {
-            match self.socket.recv_from(&mut self.packet) {
+            match self.receive_packet() {
                 // Longer than any packet of ours: from a foreign sender.
-                Ok((bytes, _)) if bytes > PACKET_BYTES_MAX => {}
-                Ok((bytes, source)) => {
+                Ok((bytes, ..)) if bytes > PACKET_BYTES_MAX => {}
+                Ok((bytes, source, local)) => {
                     packets += 1;
                     placer.on_packets(ReceivedBatch {
                         source: setup::unmapped(source),
-                        local: self.local_ip,
+                        local,
                         bytes: &mut self.packet[..bytes],
                         segment_bytes: bytes,
                         congestion_experienced: false,
@@ -172,6 +240,19 @@ impl Datapath for Plain {
 
     fn send_blocked(&self) -> bool {
         self.blocked
+    }
+
+    fn tell_local(&mut self) {
+        let ip = self.local.ip().to_canonical();
+        if !ip.is_unspecified() {
+            self.local_ip = Some(ip);
+            return;
+        }
+        #[cfg(target_os = "linux")]
+        if self.icrc.arrays.is_none() {
+            super::options::set_local_reports(&self.socket);
+            self.icrc.arrays = Some(ReceiveArrays::new(1));
+        }
     }
 
     /// The standard library has no call for this; Linux has.

@@ -22,6 +22,7 @@ impl Bundle {
     /// The bundle that begins with packet `start` of the burst, of at most `packets_max` packets.
     ///
     /// The byte bound applies from the second packet on: the kernel decides whether the first fits.
+    #[inline]
     pub(super) fn starting_at(start: usize, burst: &Burst<'_, '_>, packets_max: usize) -> Self {
         let sizes = (start..burst.len()).map(|i| burst.packet_bytes(i));
         Self::of_sizes(sizes, packets_max.min(BUNDLE_PACKETS_MAX))

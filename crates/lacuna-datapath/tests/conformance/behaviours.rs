@@ -11,6 +11,7 @@ use lacuna_datapath::{
 };
 
 use lacuna_link::SplitMix64;
+use lacuna_wire::{DataHeader, IcrcFlow, Qpn, Seal};
 
 use crate::world::{Inverting, World};
 
@@ -21,7 +22,8 @@ pub(crate) fn a_datapath_says_what_it_is(world: &World) {
     assert_eq!(capabilities.packet_bytes_max, PACKET_BYTES_MAX);
     assert!((1..=Burst::PACKETS_MAX).contains(&capabilities.burst_packets_max));
     assert!(capabilities.receive_buffer_bytes >= 1 << 16);
-    assert_eq!(capabilities.trailer, TrailerOffload::None);
+    let knows_headers = cfg!(target_os = "linux") && capabilities.name.starts_with("udp");
+    assert_eq!(capabilities.trailer == TrailerOffload::Icrc, knows_headers);
     let alone = !capabilities.segmentation_offload;
     for (packet_bytes, bundle) in [(0, 64), (100, 64), (4132, 15), (8228, 7), (40_000, 1)] {
         let bundle = if alone { 1 } else { bundle };
@@ -320,6 +322,63 @@ pub(crate) fn an_end_for_any_address_tells_which_one_was_meant(world: &World) {
         assert_eq!(any.last_local(), learns.then_some(ip));
         any.send(a.addr, &[vec![3; 10]]);
         assert_eq!(a.next(), (SocketAddr::from((ip, port)), vec![3; 10]));
+    }
+}
+
+pub(crate) fn trailers_become_icrcs_where_a_datapath_says_so(world: &World) {
+    let mut a = world.end();
+    if a.datapath.capabilities().trailer != TrailerOffload::Icrc {
+        return;
+    }
+    let mut numbers = SplitMix64::new(9);
+    for mut b in [world.end(), world.end_for_any()] {
+        b.datapath.tell_local();
+        let to = SocketAddr::new(a.addr.ip(), b.addr.port());
+        // Often enough that a datapath may have a socket for this peer alone by now.
+        for round in 0..30 {
+            let mut packets = Vec::new();
+            // Whole bundles, the end of a message, and packets of other lengths.
+            let sizes = [vec![1400; 50], vec![1399, 4, 0, 1, 1400, 64], vec![4096; 20]].concat();
+            for (psn, size) in (0..).zip(sizes) {
+                let payload = numbers.bytes(size);
+                let header = DataHeader {
+                    dest: Qpn::new(1, 0, 0),
+                    psn,
+                    ends_message: psn % 3 == 0,
+                    carries_immediate: false,
+                    address: Some(u64::from(psn)),
+                    rkey: round,
+                    length: size as u32,
+                    behind: 0,
+                    immediate: 5,
+                };
+                let mut packet = vec![0; Seal::Icrc.packet_bytes(&header)];
+                Seal::Icrc.emit_packet(&header, &mut packet, &payload);
+                packets.push(packet);
+            }
+            // The trailer in any part.
+            let parts = packets.iter().enumerate().map(|(index, packet)| {
+                let (head, tail) = packet.split_at(32);
+                match index % 3 {
+                    0 => (&packet[..], &[][..], &[][..]),
+                    1 => (head, tail, &[][..]),
+                    _ => (head, &tail[..tail.len() - 4], &tail[tail.len() - 4..]),
+                }
+            });
+            a.send_completed(to, TrailerOffload::Icrc, parts);
+            a.flush();
+            let mut flow = IcrcFlow::new(a.addr, to).unwrap();
+            for sent in &packets {
+                let (source, packet) = b.next();
+                assert_eq!((source, b.last_local()), (a.addr, Some(to.ip())));
+                let end = packet.len() - 4;
+                assert!(packet[..end] == sent[..end], "only the trailer changes");
+                assert_eq!(flow.check(&packet), Ok(()), "{} bytes", packet.len());
+            }
+            // The other packets go as they are.
+            a.send(to, &packets[..2]);
+            b.expect(a.addr, &packets[..2]);
+        }
     }
 }
 

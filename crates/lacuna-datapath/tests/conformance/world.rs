@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lacuna_datapath::{
     BindError, Burst, BurstBuffers, Datapath, MemNetwork, Offload, PcapOptions, PcapWriter, Placer,
-    PortRange, ReceivedBatch, SendError, Udp, UdpConfig, Waiter, ports,
+    PortRange, ReceivedBatch, SendError, TrailerOffload, Udp, UdpConfig, Waiter, ports,
 };
 
 /// A test that has waited this long for something that must happen has failed. No test takes
@@ -189,8 +189,19 @@ impl End {
         to: SocketAddr,
         packets: impl IntoIterator<Item = (&'p [u8], &'p [u8], &'p [u8])>,
     ) {
+        self.send_completed(to, TrailerOffload::None, packets);
+    }
+
+    /// The same, with trailers that the datapath completes.
+    pub(crate) fn send_completed<'p>(
+        &mut self,
+        to: SocketAddr,
+        trailer: TrailerOffload,
+        packets: impl IntoIterator<Item = (&'p [u8], &'p [u8], &'p [u8])>,
+    ) {
         let now_ns = self.now_ns();
         let mut burst = self.buffers.start(to);
+        burst.offload_trailers(trailer);
         for (header, payload, trailer) in packets {
             burst.push(header, payload, trailer);
         }

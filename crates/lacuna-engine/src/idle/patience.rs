@@ -34,7 +34,7 @@ const NEAR_RTT_NS: u64 = 500_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// How long the sockets may be left alone after a burst of this queue pair. 0 if the delay
-    /// would matter, or if the queue pair waits for an answer.
+    /// would matter, or if the queue pair waits for an answer or a receive ends soon.
     pub wait_ns: u64,
     /// The peer is so near that spinning pays.
     pub is_near: bool,
@@ -46,10 +46,14 @@ impl Patience {
 
     /// The present patience of a queue pair.
     #[inline]
-    pub fn of(qp: &QueuePair) -> Self {
+    pub fn of(qp: &QueuePair, now_ns: u64) -> Self {
         let min_rtt_ns = qp.rtt().min_ns();
+        // A receive that ends during the longest wait must not end late.
+        let is_ending =
+            qp.receive_due_ns().is_some_and(|due_ns| due_ns < now_ns + LONG_WAIT_NS_MAX);
+        let is_impatient = is_ending || qp.awaits_answer();
         Self {
-            wait_ns: if qp.awaits_answer() { 0 } else { wait_ns(qp, min_rtt_ns.unwrap_or(0)) },
+            wait_ns: if is_impatient { 0 } else { wait_ns(qp, min_rtt_ns.unwrap_or(0)) },
             is_near: min_rtt_ns.is_some_and(|min_rtt_ns| min_rtt_ns < NEAR_RTT_NS),
         }
     }

@@ -23,11 +23,11 @@ pub(crate) mod sdr;
 
 pub use early::Early;
 
-use lacuna_burst::Burst;
+use lacuna_burst::{Burst, TrailerOffload};
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
-use lacuna_wire::DataHeader;
+use lacuna_wire::{DataHeader, Seal};
 
 /// An engine's exclusive access to the packets of one channel of a queue pair, without a lock.
 #[derive(Debug)]
@@ -41,6 +41,13 @@ impl Lane {
     pub fn channel(&self) -> u8 {
         match self {
             Self::Sdr(writer) => writer.channel(),
+        }
+    }
+
+    /// Whether its packets can only be checked with their destination.
+    pub(crate) fn needs_local(&self) -> bool {
+        match self {
+            Self::Sdr(writer) => writer.seal() == Seal::Icrc,
         }
     }
 }
@@ -134,6 +141,17 @@ impl Run {
     pub(crate) fn takes_marks(&self) -> bool {
         match self {
             Self::Sdr(run) => run.takes_marks(),
+        }
+    }
+
+    /// What the datapath does to the trailers of its packets.
+    #[inline]
+    pub(crate) fn trailer(&self) -> TrailerOffload {
+        match self {
+            Self::Sdr(run) => match run.seal() {
+                Seal::Crc32c => TrailerOffload::None,
+                Seal::Icrc => TrailerOffload::Icrc,
+            },
         }
     }
 

@@ -1,27 +1,37 @@
 //! One queue pair whose peer is whatever a list of bytes says: data packets near the truth or far
-//! from it, control bodies of any kind, posts, sends, closes and the clock in between.
+//! from it, control bodies of any kind, posts, sends, closes and the clock in between. The queue pair may
+//! be for messages, which may be bounded, or for writes and reads of regions.
 //!
 //! Asserted all along: no panic; polls end and no timer stays in the past; bytes under a set
 //! packet bit never change; a chunk bit has all its packets' bits; "complete" has no hole; a
-//! closed buffer never changes; deadlines are kept; nothing that was set is cleared.
+//! closed buffer never changes; what is missing of it is zero, if that was asked for; deadlines are kept;
+//! nothing that was set is cleared; a receive that is over stays as it is; of regions, what `targets.rs`
+//! says.
 
 #![allow(unsafe_code)]
 
+mod frames;
+mod packets;
+mod targets;
+
 use super::Choices;
-use crate::common::{control_body, run_dry};
-use lacuna_engine::testing::{Rng, data_packet};
+use crate::common::run_dry_with;
+use lacuna_engine::testing::Rng;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::discard::Discard;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
+use lacuna_place::reason::Reason;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
-use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest};
-use lacuna_wire::{
-    Ack, Cancel, CancelReason, ChannelReport, DataHeader, Flush, FlushMark, Frame, ImmediateFields,
-    ImmediateSplit, Probe, ProbeReply, Qpn, Receives, Report, Run, RunList, U64List, parse_data,
+use lacuna_proto::qp::{
+    Grace, Peer, PostedReceive, QpConfig, QueuePair, ReadId, ReadRequest, RecvOptions, RecvRequest,
+    SendId, SendRequest, Target,
 };
+use lacuna_wire::ImmediateSplit;
+use targets::{PEER, Targets};
 
 const MS: u64 = 1_000_000;
 const MTU: usize = 64;
@@ -39,9 +49,33 @@ struct Received {
     /// Bytes seen under packet bits, by packet of the whole receive.
     seen: Vec<Option<Vec<u8>>>,
     closed: Option<Vec<u8>>,
+    deadline_ns: Option<u64>,
+    /// Packets that were here when it was over.
+    over_packets: Option<u64>,
 }
 
 impl Received {
+    /// Zeroes what is missing of a closed receive, and sees that it is zero.
+    fn zero_missing(&mut self) {
+        let zeroed = self.posted.zero_missing();
+        let mut zeros = 0;
+        for (index, part) in self.posted.parts.iter().enumerate() {
+            let limit = part.length_bytes().unwrap_or(part.capacity_bytes()) as usize;
+            for start in (0..limit).step_by(MTU) {
+                let len = MTU.min(limit - start);
+                if !part.has_packet((start / MTU) as u32) {
+                    let bytes = self.bytes(index * SLOT_PACKETS as usize * MTU + start, len);
+                    assert!(bytes.iter().all(|byte| *byte == 0), "a missing packet is not zeroed");
+                    zeros += len as u64;
+                }
+            }
+            if part.length_bytes().is_some() {
+                break;
+            }
+        }
+        assert_eq!(zeroed, zeros);
+    }
+
     fn bytes(&self, start: usize, len: usize) -> Vec<u8> {
         assert!(start + len <= self.len);
         // SAFETY: allocated by `World::post` with `self.len` bytes and freed by the drop below; one
@@ -72,14 +106,35 @@ struct World {
     psn: [u32; 2],
     /// Fills payloads with changing bytes, so that a second write shows.
     fill: Rng,
+    /// The list is of the kind that also has deadlines of receives and frames of regions.
+    is_new: bool,
+    /// What the peer writes and reads, if the queue pair is one-sided.
+    targets: Option<Targets>,
+    reads: Vec<(ReadId, Option<u64>)>,
+    told: u64,
+    answers: u64,
 }
 
-/// Runs the list; returns how many packets were repaired.
-pub(crate) fn run(bytes: &[u8]) -> u64 {
+/// How much a list has reached, so that the tests can say that lists reach it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Reached {
+    pub(crate) repaired_packets: u64,
+    /// Receives that were over with gaps, not at the end.
+    pub(crate) ended_early: u64,
+    /// Packets that were placed in regions, and those that were refused.
+    pub(crate) written_packets: u64,
+    pub(crate) refused_packets: u64,
+    /// Messages with an immediate, and reads of the peer that were answered.
+    pub(crate) told: u64,
+    pub(crate) answers: u64,
+}
+
+/// Runs the list.
+pub(crate) fn run(bytes: &[u8]) -> Reached {
     let mut choices = Choices::new(bytes);
     let mut world = World::new(&mut choices);
     for packets in [SLOT_PACKETS, 2 * SLOT_PACKETS] {
-        world.post(packets as usize * MTU);
+        world.post(packets as usize * MTU, RecvOptions::default());
     }
     while let Some(operation) = choices.next() {
         world.operate(operation, &mut choices);
@@ -92,8 +147,18 @@ impl World {
     fn new(choices: &mut Choices<'_>) -> Self {
         let options = choices.byte();
         let second = choices.byte();
+        let is_new = options & 0x80 != 0;
+        let kind = if is_new { choices.byte() } else { 0 };
         let modes = ["sr", "raw", "sr:rto", "ec:mds:2:1", "ec:xor:4:2", "ec:mds:3:5", "auto"];
-        let mode: Mode = modes[usize::from(second >> 1) % modes.len()].parse().unwrap();
+        let bounded = ["bounded", "bounded:2", "bounded+ec:mds:2:1", "bounded:1"];
+        let mode = match usize::from(second >> 1) {
+            choice if kind & 2 != 0 => bounded[choice % bounded.len()],
+            choice => modes[choice % modes.len()],
+        };
+        let is_one_sided = kind & 1 != 0;
+        // Nobody would end a write in mode raw.
+        let mode = if is_one_sided && mode == "raw" { "bounded" } else { mode };
+        let mode: Mode = mode.parse().unwrap();
         let chunk_packets = 1 + u32::from(options & 3);
         let geometry = Geometry::new(GeometryConfig {
             mtu_bytes: MTU as u32,
@@ -130,6 +195,11 @@ impl World {
         let now_ns = 1000 * MS;
         let credit_bytes = if options & 0x80 == 0 { 1 << 20 } else { 1000 };
         let peer = Peer { queue_pair: 2, rkey: 9, qkey: 10, first_psn: 3, credit_bytes };
+        let has_code = geometry.layout().is_some() || mode == Mode::Auto;
+        let targets = is_one_sided.then(|| Targets::new(kind & 4 != 0, has_code));
+        if let Some(targets) = &targets {
+            qp.become_one_sided(targets.keys.clone(), PEER);
+        }
         qp.connect(now_ns, peer);
         let writers = qp.take_writers();
         Self {
@@ -144,12 +214,25 @@ impl World {
             sent_psn: [0xFF_FFF8; 2],
             psn: [3; 2],
             fill: Rng::new(1),
+            is_new,
+            targets,
+            reads: Vec::new(),
+            told: 0,
+            answers: 0,
         }
     }
 
     fn operate(&mut self, operation: u8, choices: &mut Choices<'_>) {
         match operation & 0x0F {
-            0 => self.post(choices.below(3 * SLOT_PACKETS as usize * MTU)),
+            0..=3 if self.targets.is_some() => self.use_regions(operation, choices),
+            0 => {
+                let len = choices.below(3 * SLOT_PACKETS as usize * MTU);
+                let options = if self.is_new { choices.byte() } else { 0 };
+                let deadline_ns =
+                    (options & 1 != 0).then_some(self.now_ns + u64::from(options >> 2) * MS);
+                let grace = if options & 2 == 0 { Grace::Path } else { Grace::Fixed { ns: MS } };
+                self.post(len, RecvOptions { deadline_ns, grace });
+            }
             1 => self.close(choices.below(OPEN_MAX)),
             2 => self.send(choices),
             3 => self.stream(choices),
@@ -179,18 +262,40 @@ impl World {
                     15 => 2000 * MS,
                     _ => u64::from(choices.byte()) * MS / 8,
                 };
-                run_dry(&mut self.qp, self.now_ns);
-                for (id, deadline_ns) in &self.sends {
-                    let status = self.qp.send_status(*id).expect("not released");
-                    if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= self.now_ns) {
-                        assert!(status.outcome.is_some(), "a deadline has passed");
-                    }
-                }
+                self.run_dry();
+                self.check_deadlines();
             }
         }
     }
 
-    fn post(&mut self, len: usize) {
+    fn run_dry(&mut self) {
+        let targets = &self.targets;
+        let answers = &mut self.answers;
+        run_dry_with(&mut self.qp, self.now_ns, |payload| {
+            if let Some(targets) = targets {
+                *answers += u64::from(targets.on_sent(payload));
+            }
+        });
+    }
+
+    fn check_deadlines(&self) {
+        let now_ns = self.now_ns;
+        let is_past =
+            |deadline_ns: &Option<u64>| deadline_ns.is_some_and(|due_ns| due_ns <= now_ns);
+        for (id, deadline_ns) in &self.sends {
+            let status = self.qp.send_status(*id).expect("not released");
+            assert!(!is_past(deadline_ns) || status.outcome.is_some(), "a deadline has passed");
+        }
+        for Received { posted, deadline_ns, .. } in &self.receives {
+            assert!(!is_past(deadline_ns) || posted.reason().is_some(), "a deadline has passed");
+        }
+        for (id, deadline_ns) in &self.reads {
+            let status = self.qp.read_status(*id).expect("not released");
+            assert!(!is_past(deadline_ns) || status.outcome.is_some(), "a deadline has passed");
+        }
+    }
+
+    fn post(&mut self, len: usize, options: RecvOptions) {
         if self.receives.len() >= OPEN_MAX {
             // The oldest closed receive was checked for long enough.
             if let Some(index) = self.receives.iter().position(|r| r.closed.is_some()) {
@@ -205,11 +310,16 @@ impl World {
         // SAFETY: freed by `Received::drop`, which comes after the slots were closed; what was not
         // posted is freed below. Reads happen between bursts, on the same thread.
         let placement = unsafe { Placement::from_raw(start, len) };
-        match self.qp.post_receive(self.now_ns, placement) {
+        let request = RecvRequest { buffer: placement, options, notifies: false };
+        match self.qp.post_receive_with(self.now_ns, request) {
             Ok(posted) => {
                 let packets = len.div_ceil(MTU).max(1);
                 let seen = vec![None; packets];
-                self.receives.push(Received { posted, start, len, seen, closed: None });
+                let deadline_ns = options.deadline_ns;
+                let (closed, over_packets) = (None, None);
+                let received =
+                    Received { posted, start, len, seen, closed, deadline_ns, over_packets };
+                self.receives.push(received);
             }
             Err(_) => drop(std::mem::ManuallyDrop::into_inner(memory)),
         }
@@ -224,6 +334,9 @@ impl World {
             self.qp.table().close(part.number());
         }
         self.qp.on_receive_closed(self.now_ns, &received.posted);
+        if self.is_new {
+            received.zero_missing();
+        }
         received.closed = Some(received.bytes(0, received.len));
     }
 
@@ -268,275 +381,78 @@ impl World {
         }
     }
 
-    /// The number of a message with an open receive, or one near it.
-    fn near_number(&self, choice: u8) -> u64 {
-        let open = self.receives.iter().filter(|received| received.closed.is_none());
-        let numbers: Vec<u64> =
-            open.flat_map(|r| &r.posted.parts).map(|part| part.number()).collect();
-        let base = match numbers[..] {
-            [] => 0,
-            _ => numbers[usize::from(choice & 15) % numbers.len()],
-        };
-        let slots = u64::from(self.geometry.slots());
-        match choice >> 4 {
-            15 => base + slots,
-            14 => base.saturating_sub(slots),
-            13 => base + 1,
-            12 => base.saturating_sub(1),
-            _ => base,
-        }
-    }
+    // ---- one-sided ----
 
-    /// Data packets for the posted receives, or nearly so.
-    fn burst(&mut self, count: u8, choices: &mut Choices<'_>) {
-        let geometry = self.geometry;
-        let channel = usize::from(choices.byte()) % self.writers.len();
-        let mut packets = Vec::new();
-        for _ in 0..=count {
-            let number = self.near_number(choices.byte());
-            let (place, shape) = (choices.byte(), choices.byte());
-            if let Some(parity) = self.parity(number, channel, place, shape, choices) {
-                packets.push(parity);
-                continue;
-            }
-            let packet = u32::from(place) % 16;
-            let faults = choices.byte();
-            let slot = geometry.slot_of(number);
-            let fields = ImmediateFields { message: slot, packet, fragment: packet % 4 };
-            // Mostly full packets, so that chunks and messages complete.
-            let (len, ends_message) = match shape {
-                0..=199 => (MTU, false),
-                200..=215 => (MTU, true),
-                216..=231 => (usize::from(choices.byte()) % MTU, true),
-                232..=247 => (usize::from(choices.byte()) % (3 * MTU), shape & 1 != 0),
-                _ => (0, shape & 1 != 0),
-            };
-            let address = geometry.slot_address(slot) + u64::from(packet) * MTU as u64;
-            let mut header = DataHeader {
-                dest: Qpn::new(1, channel as u8, geometry.generation_of(number)),
-                psn: self.psn[channel],
-                ends_message,
-                carries_immediate: faults & 15 == 15,
-                address: (place & 16 != 0).then_some(address),
-                rkey: RKEY,
-                length: len as u32,
-                behind: 0,
-                immediate: geometry.split().pack(fields),
-            };
-            self.psn[channel] = (self.psn[channel] + 1) & 0xFF_FFFF;
-            match faults >> 4 {
-                15 => header.rkey ^= 1,
-                14 => {
-                    header.address = Some(address.wrapping_add(choices.below(4096) as u64));
+    /// What the application of a one-sided queue pair does.
+    fn use_regions(&mut self, operation: u8, choices: &mut Choices<'_>) {
+        let choice = choices.byte();
+        let Some(targets) = &mut self.targets else { return };
+        match operation & 3 {
+            0 => {
+                while let Some(written) = self.qp.poll_written(self.now_ns) {
+                    let bound = written.receive.bound().expect("it has a place");
+                    targets.check_record(bound, MTU as u64);
+                    self.told += 1;
                 }
-                13 => header.immediate ^= 1 << (choices.byte() % 32),
-                12 => header.psn = choices.below(65_536) as u32 * 256,
-                11 => header.dest = Qpn::new(1, 0, choices.byte() % 8),
-                10 => header.address = Some(u64::MAX - u64::from(choices.byte())),
-                _ => {}
+                let mut open = std::mem::take(&mut self.reads);
+                while let Some((id, _)) = self.qp.poll_ended_read() {
+                    open.retain(|(other, _)| *other != id);
+                }
+                self.reads = open;
             }
-            packets.push((header, self.fill.bytes(len)));
-        }
-        let mut placer = self.writers[channel].burst();
-        for (header, payload) in packets {
-            let packet = data_packet(&header, &payload);
-            if header.psn & 1 == 0 && parse_data(&packet).is_some() {
-                let checked = placer.check_and_place(&packet, &header, &payload, false);
-                assert_eq!(checked, Ok(()));
-            } else {
-                placer.place(&header, &payload, false);
+            1 if choice & 1 == 0 => targets.turn(usize::from(choice >> 1)),
+            1 => {
+                let start = u64::from(choice) * 16;
+                targets.take(start..start + 1000);
             }
+            2 => self.write(choice, choices),
+            _ => self.read(choice, choices),
         }
-        let summary = placer.finish();
-        self.qp.on_burst(self.now_ns, channel as u8, &summary);
     }
 
-    /// With a code, now and then a parity packet: of a message as long as its receive, or of
-    /// another length, with a length of its own that mostly fits.
-    fn parity(
-        &mut self,
-        number: u64,
-        channel: usize,
-        place: u8,
-        shape: u8,
-        choices: &mut Choices<'_>,
-    ) -> Option<(DataHeader, Vec<u8>)> {
-        let geometry = self.geometry;
-        let layout = geometry.layout().filter(|_| shape & 1 == 1)?;
-        let slot = geometry.slot_of(number);
-        let packet = layout.base() + u32::from(place) % 24;
-        let at = layout.locate(packet);
-        let bytes = match shape >> 1 & 7 {
-            0 => choices.below(SLOT_PACKETS as usize * MTU + 100) as u64,
-            1 => (SLOT_PACKETS - 2) * MTU as u64 + 5,
-            _ => SLOT_PACKETS * MTU as u64,
+    fn write(&mut self, options: u8, choices: &mut Choices<'_>) {
+        if self.sends.len() >= SENDS_MAX {
+            return;
+        }
+        let len = choices.below(3 * SLOT_PACKETS as usize * MTU);
+        let deadline_ns =
+            (options & 2 != 0).then_some(self.now_ns + u64::from(choices.byte()) * MS);
+        let data = SendBuffer::from(vec![1; len]);
+        let immediate = (options & 1 != 0).then_some(0x1234_5678);
+        let request = SendRequest { data, immediate, deadline_ns };
+        let target = Target { key: u32::from(options), address: self.number(choices) };
+        let is_offered = options & 4 != 0;
+        let sent = match options & 8 {
+            0 => self.qp.queue_write(request, target, is_offered),
+            _ => self.qp.fenced(|qp| qp.queue_write(request, target, is_offered)),
         };
-        let packets = bytes.div_ceil(MTU as u64).max(1) as u32;
-        let mut len = layout.parity_bytes(at, bytes, packets, MTU as u32) as usize;
-        if shape >> 4 == 15 {
-            len = usize::from(choices.byte()) % (2 * MTU);
-        }
-        let fields = ImmediateFields { message: slot, packet, fragment: packet % 4 };
-        let ahead = u64::from(packet - layout.base()) * MTU as u64;
-        let header = DataHeader {
-            dest: Qpn::new(1, channel as u8, geometry.generation_of(number)),
-            psn: self.psn[channel],
-            ends_message: shape >> 4 & 3 != 0,
-            carries_immediate: shape >> 6 == 3,
-            // A parity packet without is none.
-            address: (place < 240).then_some(geometry.slot_address(slot) + bytes + ahead),
-            rkey: RKEY,
-            length: len as u32,
-            behind: 0,
-            immediate: geometry.split().pack(fields),
-        };
-        self.psn[channel] = (self.psn[channel] + 1) & 0xFF_FFFF;
-        Some((header, self.fill.bytes(len)))
-    }
-
-    /// A control packet: frames, then raw bytes behind them.
-    fn control<'f>(
-        &mut self,
-        operation: u8,
-        frames: impl FnOnce(&Self) -> Vec<Frame<'f>>,
-        raw: &[u8],
-    ) {
-        // Mostly newer than the last, sometimes the same or far away.
-        match operation >> 4 {
-            0 => {}
-            15 => self.sequence = self.sequence.wrapping_add(1 << 30),
-            _ => self.sequence = self.sequence.wrapping_add(1),
-        }
-        let mut body = control_body(self.sequence, &frames(self));
-        body.extend_from_slice(raw);
-        let _ = self.qp.on_control(self.now_ns, 0, &body, body.len());
-    }
-
-    fn number(&self, choices: &mut Choices<'_>) -> u64 {
-        match choices.byte() {
-            255 => u64::MAX,
-            254 => u64::MAX - 1,
-            253 => 1 << 62,
-            252 => (1 << 62) - 2,
-            251 => u64::from(u32::MAX),
-            250 => self.now_ns,
-            near => u64::from(near) / 4,
+        let Ok(id) = sent else { return };
+        self.sends.push((id, deadline_ns));
+        if is_offered {
+            let _ = self.qp.offer(id, 0..len as u64 / 2);
+            let _ = self.qp.offer(id, len as u64 / 2..len as u64);
         }
     }
 
-    fn short(&self, choices: &mut Choices<'_>) -> u32 {
-        match choices.byte() {
-            255 => u32::MAX,
-            254 => u32::MAX - 1,
-            253 => 1 << 30,
-            252 => 0xFF_FFF8 + u32::from(choices.byte()),
-            near => u32::from(near),
+    fn read(&mut self, options: u8, choices: &mut Choices<'_>) {
+        if options & 3 == 3 && !self.reads.is_empty() {
+            let (id, _) = self.reads.remove(choices.below(self.reads.len()));
+            return self.qp.release_read(id);
         }
-    }
-
-    fn frames(&mut self, operation: u8, choices: &mut Choices<'_>) {
-        let kind = choices.byte();
-        let (n0, n1, n2) = (self.number(choices), self.number(choices), self.number(choices));
-        let (s0, s1, s2) = (self.short(choices), self.short(choices), self.short(choices));
-        let options = choices.byte();
-        let bits = choices.slice(usize::from(options & 31));
-        let failed = [n2, n0, n2.wrapping_sub(1)];
-        let runs = [
-            Run { count: s0, capacity_bytes: n2, continues: options & 32 != 0 },
-            Run { count: s1, capacity_bytes: u64::from(s2), continues: options & 64 != 0 },
-            Run { count: 1, capacity_bytes: n1, continues: options & 128 != 0 },
-        ];
-        let channel = options >> 5 & 3;
-        let frame = match kind % 7 {
-            0 => Frame::Receives(Receives {
-                base: n0,
-                posted: n1,
-                finished: bits,
-                failed_from: n2,
-                failed: U64List::from_values(&failed),
-                runs: RunList::from_runs(&runs),
-            }),
-            1 => Frame::Ack(Ack {
-                message: n0,
-                cumulative: s0,
-                immediate_fragments: s1,
-                truncated: options & 32 != 0,
-                skipped_bytes: s1 >> 8,
-                chunks: bits,
-            }),
-            2 => {
-                let mut report = Report::new();
-                report.push(ChannelReport {
-                    channel,
-                    next_psn: s0 & 0xFF_FFFF,
-                    flushed_psn: s1 & 0xFF_FFFF,
-                    received_packets: n0,
-                    duplicate_packets: n1,
-                    marked_packets: n2,
-                    reorder_packets: s2,
-                    delay_ns: s1,
-                    credit_bytes: s2,
-                });
-                Frame::Report(report)
+        let (own_key, sink) = (choices.byte(), choices.below(2000) as u64);
+        let Some(targets) = &self.targets else { return };
+        let into = Target { key: targets.key(own_key), address: sink };
+        let deadline_ns =
+            (options & 4 != 0).then_some(self.now_ns + u64::from(choices.byte()) * MS);
+        let from = Target { key: u32::from(options), address: self.number(choices) };
+        let len_bytes = choices.below(2000) as u64;
+        let request = ReadRequest { from, len_bytes, into, deadline_ns };
+        if let Ok(id) = self.qp.queue_read(self.now_ns, request) {
+            self.reads.push((id, deadline_ns));
+            if options & 8 != 0 {
+                self.qp.notify_read(id);
             }
-            3 => {
-                let mut flush = Flush::new(n0);
-                flush.push(FlushMark { channel, next_psn: s0 & 0xFF_FFFF });
-                Frame::Flush(flush)
-            }
-            4 => Frame::Cancel(Cancel { message: n0, reason: CancelReason::from_code(options) }),
-            5 => Frame::Probe(Probe { id: s0, sent_ns: n0 }),
-            _ => Frame::ProbeReply(ProbeReply { id: s0, echo_ns: n0, packet_bytes: s1 }),
-        };
-        self.control(operation, |_| vec![frame], &[]);
-    }
-
-    /// Frames of an honest peer: it has posted some receives and received all packets.
-    fn honest_answer(&mut self, choices: &mut Choices<'_>) {
-        let (control, finished) = (choices.byte(), choices.byte());
-        self.peer_posted += u64::from(control & 3);
-        let mut report = Report::new();
-        for channel in 0..self.writers.len() {
-            // All packets sent so far, according to the queue pair itself.
-            while let Some(run) = self.qp.poll_transmit(self.now_ns, channel as u8, 64) {
-                let (header, _) = run.packet(run.len() - 1);
-                self.sent_psn[channel] = (header.psn + 1) & 0xFF_FFFF;
-            }
-            report.push(ChannelReport {
-                channel: channel as u8,
-                next_psn: self.sent_psn[channel],
-                flushed_psn: self.sent_psn[channel],
-                credit_bytes: 1 << 20,
-                ..ChannelReport::default()
-            });
         }
-        let base = self.peer_posted.saturating_sub(u64::from(finished & 15));
-        let runs = [Run {
-            count: (self.peer_posted - base) as u32,
-            capacity_bytes: SLOT_PACKETS * MTU as u64,
-            continues: false,
-        }];
-        let acked = [finished; 4];
-        let frames = vec![
-            Frame::Report(report),
-            Frame::Receives(Receives {
-                base,
-                posted: self.peer_posted,
-                finished: &[],
-                failed_from: 0,
-                failed: U64List::default(),
-                runs: RunList::from_runs(&runs),
-            }),
-            Frame::Ack(Ack {
-                message: base,
-                cumulative: u32::from(control >> 4),
-                immediate_fragments: u32::from(finished),
-                truncated: false,
-                skipped_bytes: 0,
-                chunks: &acked,
-            }),
-        ];
-        self.control(0x10, |_| frames, &[]);
     }
 
     // ---- what must hold ----
@@ -544,7 +460,17 @@ impl World {
     fn check(&mut self) {
         let geometry = self.geometry;
         let chunk_packets = geometry.chunk_packets();
+        if let Some(targets) = &mut self.targets {
+            targets.check();
+        }
         for received in &mut self.receives {
+            // Nothing is missing of a whole one, and when the queue pair fails the application closes them.
+            let stays = |reason| !matches!(reason, Reason::Whole | Reason::Failed);
+            if received.posted.reason().is_some_and(stays) {
+                let packets = received.posted.placed_packets();
+                let before = *received.over_packets.get_or_insert(packets);
+                assert_eq!(packets, before, "a receive that is over has changed");
+            }
             if let Some(closed) = &received.closed {
                 assert_eq!(closed, &received.bytes(0, received.len), "a closed buffer changed");
             }
@@ -592,7 +518,9 @@ impl World {
     }
 
     /// Everything is closed and time passes: nothing is left to do, or its timer is later.
-    fn end(mut self) -> u64 {
+    fn end(mut self) -> Reached {
+        let ends = self.qp.stats().ends;
+        let ended_early = ends.receives[1..].iter().sum();
         for index in 0..self.receives.len() {
             self.close(index);
         }
@@ -600,11 +528,30 @@ impl World {
             self.qp.cancel_send(self.now_ns, *id);
             assert!(self.qp.send_status(*id).expect("not released").outcome.is_some());
         }
+        for (id, _) in std::mem::take(&mut self.reads) {
+            self.qp.release_read(id);
+        }
         for _ in 0..4 {
-            run_dry(&mut self.qp, self.now_ns);
+            self.run_dry();
             self.now_ns = self.qp.poll_timeout().unwrap_or(self.now_ns).max(self.now_ns);
         }
         self.check();
-        self.qp.stats().channels.iter().map(|channel| channel.repaired_packets).sum()
+        let channels = self.qp.stats().channels;
+        let refused = || {
+            channels
+                .iter()
+                .flat_map(|c| Discard::OF_REGIONS.map(|reason| c.discarded[reason.index()]))
+        };
+        Reached {
+            repaired_packets: channels.iter().map(|channel| channel.repaired_packets).sum(),
+            ended_early,
+            written_packets: match self.targets {
+                Some(_) => channels.iter().map(|channel| channel.packets).sum(),
+                None => 0,
+            },
+            refused_packets: refused().sum(),
+            told: self.told,
+            answers: self.answers,
+        }
     }
 }

@@ -5,7 +5,26 @@
 #![allow(dead_code)]
 
 pub(crate) mod endpoint;
+pub(crate) mod one_sided;
 pub(crate) mod oracle;
+
+/// Two queue pairs. A list that begins with 0xFF is of a newer kind, which the next byte says: bounded
+/// modes and deadlines of receives, or one-sided.
+pub(crate) fn pair(bytes: &[u8]) {
+    let bounded = ["bounded", "bounded:1", "bounded+ec:mds:4:2", "sr", "auto", "ec:mds:4:2"];
+    match bytes {
+        [0xFF, kind, rest @ ..] if kind & 1 == 0 => {
+            one_sided::run(rest);
+        }
+        [0xFF, kind, rest @ ..] => {
+            let mode = bounded[usize::from(kind >> 1) % bounded.len()];
+            oracle::run_mode(rest, mode.parse().expect("a mode"));
+        }
+        _ => {
+            oracle::run(bytes);
+        }
+    }
+}
 
 /// A list of operations as bytes: whoever runs out of them is done.
 pub(crate) struct Choices<'b> {

@@ -7,6 +7,13 @@
 //! that a reliable send that succeeded left a complete receive; that every send with a deadline
 //! has ended by it; that everything ends once the link is healed; and that no buffer changes after
 //! its receive was closed, also when every packet is sent again.
+//!
+//! In a bounded mode the send of a receive is the one with the same place among all sends. Where receives
+//! have deadlines, each is over by its own. In every mode the packet map of a closed receive says exactly
+//! what is there: each packet that it names is of the send, and every other one is zero once what is missing
+//! was zeroed.
+
+mod end;
 
 use super::Choices;
 use lacuna_engine::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
@@ -16,8 +23,11 @@ use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::modes::auto::{Choice, Policy, Question};
-use lacuna_proto::qp::{PostSendError, PostedReceive, SendFailure, SendId, SendRequest};
+use lacuna_proto::qp::{
+    Grace, PostSendError, PostedReceive, RecvOptions, RecvRequest, SendId, SendRequest,
+};
 use lacuna_wire::ImmediateSplit;
+use std::ops::Range;
 
 const MS: u64 = 1_000_000;
 /// Fewer than a slot's generations times the slots: generations do not wrap.
@@ -54,6 +64,9 @@ struct Received {
     chunks_last: u32,
     stalled: u32,
     is_complete: bool,
+    deadline_ns: Option<u64>,
+    /// Packets that were here when the receive was over.
+    over_packets: Option<u64>,
     /// The returned buffer, twice: the original, which late packets might change, and a copy.
     closed: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -67,6 +80,8 @@ struct End {
 struct World {
     pair: Pair,
     mode: Mode,
+    /// Receives may have deadlines; the list says which.
+    has_deadlines: bool,
     ends: [End; 2],
     mtu: usize,
     chunk: usize,
@@ -75,12 +90,17 @@ struct World {
 
 /// Runs the list; returns every packet that was put on the link.
 pub(crate) fn run(bytes: &[u8]) -> Vec<(Side, u8, Vec<u8>)> {
-    run_in(bytes, None)
+    run_in(bytes, None, None)
 }
 
 /// The same in the mode `auto` with this policy, whatever mode the list asks for.
 pub(crate) fn run_auto(bytes: &[u8], policy: Policy) -> Vec<(Side, u8, Vec<u8>)> {
-    run_in(bytes, Some(policy))
+    run_in(bytes, Some(policy), None)
+}
+
+/// The same in this mode, whatever mode the list asks for, and with deadlines of receives.
+pub(crate) fn run_mode(bytes: &[u8], mode: Mode) -> Vec<(Side, u8, Vec<u8>)> {
+    run_in(bytes, None, Some(mode))
 }
 
 /// Chooses anything, the same for the same question.
@@ -90,9 +110,9 @@ pub(crate) fn any_choice(question: &Question) -> Choice {
     Choice { parity: rng.below(18) as u8, repair_copies: 1 + rng.below(3) as u8 }
 }
 
-fn run_in(bytes: &[u8], policy: Option<Policy>) -> Vec<(Side, u8, Vec<u8>)> {
+fn run_in(bytes: &[u8], policy: Option<Policy>, mode: Option<Mode>) -> Vec<(Side, u8, Vec<u8>)> {
     let mut choices = Choices::new(bytes);
-    let mut world = World::new(&mut choices, policy);
+    let mut world = World::new(&mut choices, policy, mode);
     while let Some(operation) = choices.next() {
         world.operate(operation, &mut choices);
     }
@@ -104,12 +124,34 @@ fn content(side: Side, index: usize, len: usize) -> Vec<u8> {
     Rng::new((index as u64) << 1 | side as u64).bytes(len)
 }
 
+/// A link with faults of all kinds.
+pub(super) fn any_link(choices: &mut Choices<'_>, mtu: usize) -> Link {
+    let ppm = |byte: u8, percent_max: u32| u32::from(byte) * percent_max * 10_000 / 255;
+    let options = choices.byte();
+    let narrow = [Narrowness::Hidden, Narrowness::Told, Narrowness::Refused];
+    let narrow = narrow.get(usize::from(options >> 4).wrapping_sub(1)).copied();
+    Link {
+        delay_ns: (1 + u64::from(options & 7)) * MS,
+        rate_bits_per_s: (options & 8 != 0).then_some(100_000_000),
+        dark: options & 0xF0 == 0xF0,
+        loss_ppm: ppm(choices.byte(), 40),
+        burst_packets: 1,
+        duplicate_ppm: ppm(choices.byte(), 30),
+        corrupt_ppm: ppm(choices.byte(), 10),
+        reorder_ppm: ppm(choices.byte(), 50),
+        reorder_ns: u64::from(choices.byte()) * MS / 10,
+        is_ecn_hole: false,
+        packet_bytes_max: narrow.map_or(usize::MAX, |_| mtu * 2 / 3 + 60),
+        narrowness: narrow.unwrap_or(Narrowness::Hidden),
+    }
+}
+
 impl World {
-    fn new(choices: &mut Choices<'_>, policy: Option<Policy>) -> Self {
+    fn new(choices: &mut Choices<'_>, policy: Option<Policy>, forced: Option<Mode>) -> Self {
         let modes =
             ["sr", "raw", "sr:rto", "ec:mds:4:2", "ec:xor:6:3", "ec:mds:1:1", "ec:mds:32:8"];
         let asked = modes[choices.below(modes.len())].parse().unwrap();
-        let mode = policy.map_or(asked, |_| Mode::Auto);
+        let mode = forced.unwrap_or_else(|| policy.map_or(asked, |_| Mode::Auto));
         let mtu = [256, 64, 1024][choices.below(3)];
         let chunk_packets = 1 + choices.below(5) as u32;
         let geometry = GeometryConfig {
@@ -141,6 +183,7 @@ impl World {
         Self {
             pair,
             mode,
+            has_deadlines: forced.is_some(),
             ends: [End::default(), End::default()],
             mtu: mtu as usize,
             chunk: (mtu * chunk_packets) as usize,
@@ -156,7 +199,12 @@ impl World {
                 let len = self.length(choices);
                 let len =
                     if choices.byte() < 200 { len.max(40_000.min(3 * self.slot)) } else { len };
-                self.post(side.peer(), len);
+                let options = if self.has_deadlines { choices.byte() } else { 0 };
+                let wait_ns = u64::from(options >> 2) * 4 * MS;
+                let deadline_ns = (options & 3 == 3).then_some(self.pair.now_ns + wait_ns);
+                let grace =
+                    if options & 7 == 5 { Grace::Fixed { ns: 3 * MS } } else { Grace::Path };
+                self.post(side.peer(), len, RecvOptions { deadline_ns, grace });
             }
             3 | 4 => self.send(side, choices),
             5 => self.open_stream(side, choices),
@@ -184,7 +232,7 @@ impl World {
                     self.close(side, index);
                 }
             }
-            11 => self.change_link(choices),
+            11 => self.pair.link = any_link(choices, self.mtu),
             _ => {
                 self.pair.run_for(u64::from(choices.byte()) * MS / 2);
                 self.check();
@@ -200,13 +248,14 @@ impl World {
         }
     }
 
-    fn post(&mut self, side: Side, len: usize) {
+    fn post(&mut self, side: Side, len: usize, options: RecvOptions) {
         if self.ends[side as usize].receives.len() >= RECEIVES_MAX {
             return;
         }
-        let placement = Placement::from_vec(vec![0; len]);
+        let buffer = Placement::from_vec(vec![0; len]);
         let now_ns = self.pair.now_ns;
-        let posted = self.pair.end(side).qp().post_receive(now_ns, placement);
+        let request = RecvRequest { buffer, options, notifies: false };
+        let posted = self.pair.end(side).qp().post_receive_with(now_ns, request);
         // All slots may be taken.
         let Ok(posted) = posted else { return };
         self.ends[side as usize].receives.push(Received {
@@ -216,6 +265,8 @@ impl World {
             chunks_last: 0,
             stalled: 0,
             is_complete: false,
+            deadline_ns: options.deadline_ns,
+            over_packets: None,
             closed: None,
         });
     }
@@ -322,40 +373,79 @@ impl World {
         }
     }
 
-    fn change_link(&mut self, choices: &mut Choices<'_>) {
-        let ppm = |byte: u8, percent_max: u32| u32::from(byte) * percent_max * 10_000 / 255;
-        let options = choices.byte();
-        let narrow = [Narrowness::Hidden, Narrowness::Told, Narrowness::Refused];
-        let narrow = narrow.get(usize::from(options >> 4).wrapping_sub(1)).copied();
-        self.pair.link = Link {
-            delay_ns: (1 + u64::from(options & 7)) * MS,
-            rate_bits_per_s: (options & 8 != 0).then_some(100_000_000),
-            dark: options & 0xF0 == 0xF0,
-            loss_ppm: ppm(choices.byte(), 40),
-            burst_packets: 1,
-            duplicate_ppm: ppm(choices.byte(), 30),
-            corrupt_ppm: ppm(choices.byte(), 10),
-            reorder_ppm: ppm(choices.byte(), 50),
-            reorder_ns: u64::from(choices.byte()) * MS / 10,
-            is_ecn_hole: false,
-            packet_bytes_max: narrow.map_or(usize::MAX, |_| self.mtu * 2 / 3 + 60),
-            narrowness: narrow.unwrap_or(Narrowness::Hidden),
-        };
-    }
-
     fn close(&mut self, side: Side, index: usize) {
         self.check_receive(side, index);
         let Some(received) = self.ends[side as usize].receives.get_mut(index) else { return };
-        let Some(posted) = received.open.take() else { return };
+        let Some(mut posted) = received.open.take() else { return };
         let now_ns = self.pair.now_ns;
-        let qp = &mut self.pair.end(side).qp();
-        for part in &posted.parts {
-            qp.table().close(part.number());
+        {
+            let qp = &mut self.pair.end(side).qp();
+            for part in &posted.parts {
+                qp.table().close(part.number());
+            }
+            qp.on_receive_closed(now_ns, &posted);
         }
-        qp.on_receive_closed(now_ns, &posted);
         received.is_complete = posted.is_complete();
+        let packets = self.packets(&posted);
+        posted.zero_missing();
         let bytes = posted.into_vec().expect("nobody else holds a closed receive");
-        received.closed = Some((bytes.clone(), bytes));
+        self.check_packets(side, index, &packets, &bytes);
+        self.ends[side as usize].receives[index].closed = Some((bytes.clone(), bytes));
+    }
+
+    /// The packets of a receive that could be here: where in the buffer, and whether they are.
+    fn packets(&self, posted: &PostedReceive) -> Vec<(Range<usize>, bool)> {
+        let mut packets = Vec::new();
+        for (index, part) in posted.parts.iter().enumerate() {
+            let limit = part.length_bytes().unwrap_or(part.capacity_bytes()) as usize;
+            for (packet, start) in (0..limit).step_by(self.mtu).enumerate() {
+                let is_here = part.packets_here(packet as u32 / 64) >> (packet % 64) & 1 == 1;
+                let end = (start + self.mtu).min(limit);
+                packets.push((index * self.slot + start..index * self.slot + end, is_here));
+            }
+            if part.length_bytes().is_some() {
+                break;
+            }
+        }
+        packets
+    }
+
+    /// Each packet that is said to be here is of the send, and in its place; the others are zero.
+    fn check_packets(
+        &self,
+        side: Side,
+        index: usize,
+        packets: &[(Range<usize>, bool)],
+        bytes: &[u8],
+    ) {
+        let sends = &self.ends[side.peer() as usize].sends;
+        let candidates = match self.ends[side as usize].receives[index].chunks_seen {
+            0 => self.candidates(side, index),
+            _ => self.ends[side as usize].receives[index].candidates.clone(),
+        };
+        let mut here = packets.iter().filter(|(_, is_here)| *is_here).map(|(range, _)| range);
+        let fits = |send: &usize| {
+            let content = &sends[*send].content;
+            here.clone().all(|range| content.get(range.clone()) == Some(&bytes[range.clone()]))
+        };
+        assert!(
+            here.clone().next().is_none() || candidates.iter().any(fits),
+            "the packet map of receive {index} of {side:?} claims what no send has: {:?}",
+            here.next()
+        );
+        for (range, _) in packets.iter().filter(|(_, is_here)| !is_here) {
+            let missing = &bytes[range.clone()];
+            assert!(missing.iter().all(|byte| *byte == 0), "{range:?} is missing and not zero");
+        }
+    }
+
+    /// The peer's sends that a receive may be for.
+    fn candidates(&self, side: Side, index: usize) -> Vec<usize> {
+        let sends = self.ends[side.peer() as usize].sends.len();
+        match self.mode {
+            Mode::Bounded(_) => (index..sends.min(index + 1)).collect(),
+            _ => (0..sends).collect(),
+        }
     }
 
     // ---- what must hold ----
@@ -372,11 +462,18 @@ impl World {
                     assert!(outcome.is_some(), "a deadline has passed");
                 }
             }
+            for received in &self.ends[side as usize].receives {
+                let Received { open: Some(posted), deadline_ns, .. } = received else { continue };
+                if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+                    assert!(posted.reason().is_some(), "a receive's deadline has passed");
+                }
+            }
         }
     }
 
     /// Every chunk here belongs to one send of the peer, and is in its place.
     fn check_receive(&mut self, side: Side, index: usize) {
+        let candidates = self.candidates(side, index);
         let [a, b] = &mut self.ends;
         let (own, peer) = match side {
             Side::A => (a, b),
@@ -384,13 +481,18 @@ impl World {
         };
         let Some(received) = own.receives.get_mut(index) else { return };
         let Some(posted) = &received.open else { return };
+        if posted.reason().is_some() {
+            let packets = posted.placed_packets();
+            let before = *received.over_packets.get_or_insert(packets);
+            assert_eq!(packets, before, "a receive that is over has changed");
+        }
         let seen: u32 = posted.parts.iter().map(|part| part.chunks_done()).sum();
         let is_complete = posted.is_complete();
         if seen == received.chunks_seen && !is_complete {
             return;
         }
         if received.chunks_seen == 0 {
-            received.candidates = (0..peer.sends.len()).collect();
+            received.candidates = candidates;
         }
         received.chunks_seen = seen;
         let mut has_all = true;
@@ -422,178 +524,5 @@ impl World {
             received.candidates.retain(|index| peer.sends[*index].immediate == immediate);
         }
         assert!(seen == 0 || !received.candidates.is_empty(), "wrong length or immediate");
-    }
-
-    /// Lets everything end on a link without faults.
-    fn heal(&mut self) {
-        self.pair.run_for(0);
-        self.check();
-        self.pair.link = Link { delay_ns: 2 * MS, ..Link::default() };
-        for side in [Side::A, Side::B] {
-            for index in 0..self.ends[side as usize].sends.len() {
-                let sent = &self.ends[side as usize].sends[index];
-                if sent.stream.is_some() {
-                    // Ended already, or now.
-                    let _ = self.pair.end(side).qp().end_stream(sent.id);
-                }
-            }
-        }
-        for _ in 0..600 {
-            self.pair.run_for(100 * MS);
-            self.check();
-            if self.all_ended() {
-                return self.finish();
-            }
-            for side in [Side::A, Side::B] {
-                self.take_finished(side);
-                let peer = &self.ends[side.peer() as usize];
-                let waits = |sent: &&Sent| {
-                    let qp = match side {
-                        Side::A => &self.pair.b.qp(),
-                        Side::B => &self.pair.a.qp(),
-                    };
-                    qp.send_status(sent.id).is_some_and(|status| status.outcome.is_none())
-                };
-                let waiting = peer.sends.iter().filter(waits).count();
-                let open = self.ends[side as usize].receives.iter().filter(|r| r.open.is_some());
-                if waiting > open.count() {
-                    self.post_late(side);
-                }
-            }
-        }
-        panic!("operations do not end on a healed link: {:?}", self.open_sends());
-    }
-
-    fn post_late(&mut self, side: Side) {
-        let before = self.ends[side as usize].receives.len();
-        if before < RECEIVES_MAX {
-            self.post(side, 40_000.min(10 * self.slot));
-        }
-        if self.ends[side as usize].receives.len() == before {
-            // No slot, or too many receives: what still waits is given up.
-            let now_ns = self.pair.now_ns;
-            let peer = side.peer();
-            for sent in &self.ends[peer as usize].sends {
-                self.pair.end(peer).qp().cancel_send(now_ns, sent.id);
-            }
-        }
-    }
-
-    /// Closes receives that are complete, failed, or without progress for a second. A reliable send
-    /// in progress must not stand still.
-    fn take_finished(&mut self, side: Side) {
-        let (own, peer) = match side {
-            Side::A => (self.pair.a.qp(), self.pair.b.qp()),
-            Side::B => (self.pair.b.qp(), self.pair.a.qp()),
-        };
-        let [a, b] = &mut self.ends;
-        let (receives, sends) = match side {
-            Side::A => (&mut a.receives, &b.sends),
-            Side::B => (&mut b.receives, &a.sends),
-        };
-        let goes_on = |send: &usize| {
-            let status = peer.send_status(sends[*send].id).expect("kept");
-            sends[*send].stream.is_none() && status.outcome.is_none()
-        };
-        let mut finished = Vec::new();
-        for (index, received) in receives.iter_mut().enumerate() {
-            let Some(posted) = &received.open else { continue };
-            let done: u32 = posted.parts.iter().map(|part| part.chunks_done()).sum();
-            received.stalled = if done > received.chunks_last { 0 } else { received.stalled + 1 };
-            received.chunks_last = done;
-            let is_begun = done > 0 && received.candidates.iter().all(goes_on);
-            if posted.is_complete() || own.receive_failure(posted).is_some() {
-                finished.push(index);
-            } else if self.mode.is_reliable() && is_begun {
-                assert!(received.stalled < 50, "a message stands still for five seconds");
-            } else if received.stalled > 10 {
-                finished.push(index);
-            }
-        }
-        drop((own, peer));
-        for index in finished {
-            self.close(side, index);
-        }
-    }
-
-    fn open_sends(&self) -> Vec<(Side, usize)> {
-        let of = |side: Side| {
-            let qp = match side {
-                Side::A => &self.pair.a.qp(),
-                Side::B => &self.pair.b.qp(),
-            };
-            let sends = self.ends[side as usize].sends.iter().enumerate();
-            sends
-                .filter(|(_, sent)| qp.send_status(sent.id).expect("kept").outcome.is_none())
-                .map(move |(index, _)| (side, index))
-                .collect::<Vec<_>>()
-        };
-        [of(Side::A), of(Side::B)].concat()
-    }
-
-    fn all_ended(&self) -> bool {
-        self.open_sends().is_empty()
-    }
-
-    /// All sends have ended: compares both ends' views.
-    fn finish(&mut self) {
-        for side in [Side::A, Side::B] {
-            for index in 0..self.ends[side as usize].receives.len() {
-                self.close(side, index);
-            }
-            assert_eq!(self.pair.end(side).qp().failure(), None);
-        }
-        for side in [Side::A, Side::B] {
-            let mut holders: Vec<Vec<usize>> =
-                self.ends[side as usize].sends.iter().map(|_| Vec::new()).collect();
-            let mut last = None;
-            let receives = &self.ends[side.peer() as usize].receives;
-            for (index, received) in receives.iter().enumerate() {
-                if let [only] = received.candidates[..] {
-                    assert!(last < Some(only), "sends land in the order of the receives");
-                    last = Some(only);
-                }
-                if received.is_complete {
-                    received.candidates.iter().for_each(|send| holders[*send].push(index));
-                }
-            }
-            for (index, holders) in holders.iter().enumerate() {
-                let sent = &self.ends[side as usize].sends[index];
-                let outcome = self.pair.status(side, sent.id).outcome;
-                let is_reliable = self.mode.is_reliable() && sent.stream.is_none();
-                if is_reliable && outcome == Some(Ok(())) {
-                    assert!(!holders.is_empty(), "send {index} succeeded and no receive has it");
-                }
-                if let Some(Err(SendFailure::Failed(failure))) = outcome {
-                    panic!("{failure}");
-                }
-            }
-        }
-    }
-
-    /// Sends every packet again. No returned buffer may change.
-    fn replay(&mut self) -> Vec<(Side, u8, Vec<u8>)> {
-        let recorded = self.pair.recorded.take().expect("recording is on");
-        for (from, channel, bytes) in &recorded {
-            self.pair.inject(from.peer(), *channel, bytes.clone());
-        }
-        self.pair.run_for(MS);
-        for received in self.ends.iter().flat_map(|end| &end.receives) {
-            if let Some((buffer, copy)) = &received.closed {
-                assert_eq!(buffer, copy, "a buffer changed after it was closed");
-            }
-        }
-        recorded
-    }
-
-    fn end_streams_that_failed(&mut self) {
-        for side in [Side::A, Side::B] {
-            for sent in &mut self.ends[side as usize].sends {
-                let outcome = self.pair.status(side, sent.id).outcome;
-                if let Some(stream) = &mut sent.stream {
-                    stream.ended |= outcome.is_some();
-                }
-            }
-        }
     }
 }

@@ -101,6 +101,18 @@ pub(crate) fn control_body(sequence: u32, frames: &[Frame<'_>]) -> Vec<u8> {
 /// # Panics
 /// If it does not end, or a timer does not move forward.
 pub(crate) fn run_dry(qp: &mut QueuePair, now_ns: u64) -> (u32, u32) {
+    run_dry_with(qp, now_ns, |_| {})
+}
+
+/// The same, with a look at each payload that is sent.
+///
+/// # Panics
+/// As `run_dry`.
+pub(crate) fn run_dry_with(
+    qp: &mut QueuePair,
+    now_ns: u64,
+    mut look: impl FnMut(&[u8]),
+) -> (u32, u32) {
     let mut writer = ControlWriter::new(1200);
     let (mut control_packets, mut data_packets) = (0, 0);
     // Sending may make a question to the peer due, so it takes more than one turn.
@@ -119,6 +131,7 @@ pub(crate) fn run_dry(qp: &mut QueuePair, now_ns: u64) -> (u32, u32) {
                 for index in 0..run.len() {
                     let (header, payload) = run.packet(index);
                     assert_eq!(header.length as usize, payload.len());
+                    look(payload);
                 }
             }
         }

@@ -23,10 +23,12 @@
 
 mod candidate;
 mod contest;
+mod deadline;
 mod flips;
 mod reason;
 
 pub use candidate::{Candidate, Expected, Scheme};
+pub use deadline::{InTime, in_time};
 pub use flips::{Axis, Flip};
 
 use crate::error::check;

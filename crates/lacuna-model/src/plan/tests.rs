@@ -256,3 +256,34 @@ fn a_mode_that_chooses_is_asked_for_each_size_and_loss() {
     let parity = |wanted: u32| tails.iter().filter(|(_, choice)| choice.parity == wanted).count();
     assert_eq!((parity(1), parity(4)), (8, 8));
 }
+
+#[test]
+fn what_is_in_time_is_the_receivers_half_a_round_trip_before_the_sender_knows() {
+    // One packet of 8 us: there after 12.508 ms, or one round trip later if it is lost once.
+    let question = Question {
+        rate_bits_per_s: 4096.0 * 8.0 / 8e-6,
+        rtt_s: 0.025,
+        loss: LossKnown::At(0.01),
+        mean_burst_packets: None,
+        sizes_bytes: vec![4096],
+        objective: Objective::P99,
+        packet_bytes: 4096,
+        overhead_bytes: 0,
+        auto: None,
+    };
+    let plan = plan(&question).unwrap();
+    let repeat = Candidate { scheme: Scheme::Repeat { rto_rtts: 1.0 }, chunk_packets: 1 };
+    let index = plan.candidates.iter().position(|one| one.candidate == repeat).unwrap();
+    let by = |deadline_s| in_time(&question, &plan, deadline_s).unwrap();
+    let near = |actual: f64, expected: f64| (actual - expected).abs() < 1e-12;
+    assert!(near(by(0.0125).candidates[index], 0.0));
+    assert!(near(by(0.0126).candidates[index], 0.99));
+    assert!(near(by(0.0380).candidates[index], 0.9999));
+    assert!(near(by(0.0125).unrepaired_share, 0.0));
+    for deadline_s in [0.0126, 1.0] {
+        assert!(near(by(deadline_s).unrepaired_share, 0.99), "nothing comes later");
+        assert!(near(by(deadline_s).unrepaired_complete, 0.99));
+    }
+    assert!(in_time(&question, &plan, f64::NAN).is_err());
+    assert!(in_time(&question, &plan, -1.0).is_err());
+}

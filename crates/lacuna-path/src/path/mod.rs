@@ -405,6 +405,12 @@ impl Path {
         }
     }
 
+    /// Whether everything that was sent on a channel was handed to the datapath.
+    pub fn has_handed_all(&self, channel: usize) -> bool {
+        let state = &self.channels[channel];
+        state.handed_psn.max(state.passed_psn) >= state.ledger.next_psn()
+    }
+
     /// The sequence number for a flush: packets before it were sent at least a grace ago, so they
     /// should have arrived by now.
     pub fn flush_psn(&self, now_ns: u64, channel: usize) -> u64 {

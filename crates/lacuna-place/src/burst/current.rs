@@ -6,6 +6,7 @@
 use super::PacketId;
 use super::repairs::Repairs;
 use crate::receive::Receive;
+use crate::region::PinnedKey;
 use crate::slot::Pinned;
 use crate::summary::BurstSummary;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(super) struct Current<'w> {
     pub(super) receive: Pinned<'w, Arc<Receive>>,
     /// The slot's address in the root key.
     pub(super) base: u64,
-    /// End of the message as far as known, else of the buffer.
+    /// End of the message as far as known, else of the buffer; 0 if its memory is not plain.
     pub(super) limit_bytes: u64,
     /// The immediate is complete.
     pub(super) has_immediate: bool,
@@ -30,12 +31,15 @@ pub(super) struct Current<'w> {
     pub(super) fresh: u64,
     /// Parity is stored for rows of this channel, so data packets may make them repairable.
     pub(super) has_parity: bool,
+    /// The key of the message's place in a region, once a packet has named it.
+    pub(super) window: Option<PinnedKey<'w>>,
 }
 
 /// No word is gathered: no bitmap is that long.
 const NO_WORD: u32 = u32::MAX;
 
 impl<'w> Current<'w> {
+    #[inline(always)]
     pub(super) fn new(
         channel: u8,
         slot: u32,
@@ -55,6 +59,7 @@ impl<'w> Current<'w> {
             set: 0,
             fresh: 0,
             has_parity,
+            window: None,
         };
         current.refresh();
         current
@@ -67,8 +72,9 @@ impl<'w> Current<'w> {
     }
 
     /// Reloads the fields that a packet outside the fast path may have changed.
+    #[inline]
     pub(super) fn refresh(&mut self) {
-        self.limit_bytes = self.receive.limit_bytes();
+        self.limit_bytes = self.receive.plain_limit_bytes();
         self.has_immediate = self.receive.immediate().is_some();
     }
 
@@ -95,6 +101,7 @@ impl<'w> Current<'w> {
         if self.fresh != 0 {
             let fresh = std::mem::take(&mut self.fresh);
             summary.chunks += self.receive.publish(self.word, fresh);
+            self.receive.touch();
             summary.touch(self.receive.number());
             if self.has_parity {
                 let bits = (0..64).filter(|bit| fresh >> bit & 1 == 1);

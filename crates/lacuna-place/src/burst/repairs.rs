@@ -5,6 +5,7 @@
 
 use super::current::Current;
 use crate::parity::{ParityOutcome, Repairer, RowId};
+use crate::region::Bound;
 use crate::summary::BurstSummary;
 use crate::table::RecvTable;
 
@@ -33,7 +34,7 @@ impl<'w> Repairs<'w> {
     #[inline]
     pub(super) fn on_data(&mut self, current: &Current<'_>, channel: u8, packet: u32) {
         if current.has_parity
-            && let (Some(parity), Some(repairer)) = (current.receive.parity(), &mut self.0)
+            && let (Some(parity), Some(repairer)) = (current.receive.record().parity(), &mut self.0)
             && let Some(row) = parity.row_of(channel, packet)
         {
             repairer.push(RowId { slot: current.slot, generation: current.generation, row });
@@ -71,6 +72,12 @@ impl<'w> Repairs<'w> {
         let mtu_bytes = u64::from(table.geometry().mtu_bytes());
         while let Some(at) = repairer.pop() {
             let Some(receive) = table.pin(at.slot, at.generation) else { continue };
+            if let Some(bound) = receive.bound() {
+                if repair_bound(repairer, table, bound, (channel, at.row), summary).is_some() {
+                    summary.touch(receive.number());
+                }
+                continue;
+            }
             let Some(parity) = receive.parity() else { continue };
             let packets = receive.packets();
             let repaired = repairer.repair(&**receive, parity, channel, at.row, packets);
@@ -80,7 +87,9 @@ impl<'w> Repairs<'w> {
                 // packet belongs to this channel, as its parity does, whose only
                 // writer the caller is, and its bit was found clear: nobody
                 // else reads or writes these bytes.
-                unsafe { receive.write(offset, bytes) };
+                if unsafe { receive.put(offset, bytes) }.is_err() {
+                    continue;
+                }
                 let chunks = receive.publish(packet / 64, 1 << (packet % 64));
                 summary.repaired_packets += 1;
                 summary.repaired_chunks += chunks;
@@ -89,4 +98,26 @@ impl<'w> Repairs<'w> {
             summary.touch(receive.number());
         }
     }
+}
+
+/// Repairs a row of a message in a region; `None` if its key was revoked.
+fn repair_bound(
+    repairer: &mut Repairer,
+    table: &RecvTable,
+    bound: &Bound,
+    (channel, row): (u8, (u32, u32)),
+    summary: &mut BurstSummary,
+) -> Option<()> {
+    let parity = bound.record().parity()?;
+    let window = table.pin_key(bound.key()).ok().filter(|window| bound.is_under(window))?;
+    let message = bound.in_window(&window);
+    let packets = bound.record().packets();
+    let repaired = repairer.repair(&message, parity, channel, row, packets);
+    for (packet, bytes) in repaired.packets() {
+        let Ok(chunks) = message.place_repaired(packet, bytes) else { continue };
+        summary.repaired_packets += 1;
+        summary.repaired_chunks += chunks;
+        summary.chunks += chunks;
+    }
+    Some(())
 }

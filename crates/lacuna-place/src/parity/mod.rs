@@ -40,6 +40,7 @@
 mod layout;
 mod repair;
 mod store;
+mod sums;
 
 pub(crate) use layout::data_packets_limit;
 pub use layout::{Layout, ParityPacket, Row};
@@ -69,6 +70,21 @@ pub(crate) trait DataPackets {
 
     /// Whether the receive is a phantom, without memory: repairs are counted and not computed.
     fn are_phantom(&self) -> bool;
+
+    /// Whether others may write the packets' bytes at any time, as in a region: then they are not
+    /// borrowed ([`DataPackets::payload`]) but copied ([`DataPackets::copy`]).
+    fn must_be_copied(&self) -> bool {
+        false
+    }
+
+    /// Copies the payload of a packet that has arrived to all of `out`; `false` if the bytes there are
+    /// no longer those that arrived.
+    fn copy(&self, packet: u32, out: &mut [u8]) -> bool {
+        self.payload(packet).is_some_and(|bytes| {
+            out.copy_from_slice(bytes);
+            true
+        })
+    }
 }
 
 /// A codec with the same SIMD back end as `codec` for the short last submessage of an XOR code. It is

@@ -27,6 +27,8 @@ pub(crate) struct Repairer {
     /// Rows to be repaired at the end of the burst.
     rows: Vec<RowId>,
     scratch: Vec<u8>,
+    /// Data packets of a row, at intervals of `mtu_bytes`, if they must be copied.
+    copies: Vec<u8>,
 }
 
 /// A packet to be repaired: its index in the row, its number and its length.
@@ -58,7 +60,8 @@ impl Repaired<'_> {
 
 impl Repairer {
     pub(crate) fn new(codec: Arc<Codec>) -> Self {
-        Self { codec, workspace: None, rows: Vec::new(), scratch: Vec::new() }
+        let (rows, scratch, copies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { codec, workspace: None, rows, scratch, copies }
     }
 
     /// Adds a row to be repaired at the end of the burst.
@@ -146,9 +149,17 @@ impl Repairer {
             // Parity without bytes repairs nothing.
             return None;
         }
+        if packets.must_be_copied() {
+            copy_row(packets, row, missing, &mut self.copies)?;
+        }
+        let copies = &self.copies;
         let data = row.packets().enumerate().filter(|(index, _)| !missing.contains(*index));
-        let data: Option<Vec<_>> =
-            data.map(|(index, packet)| Some((index, packets.payload(packet)?))).collect();
+        let data: Option<Vec<_>> = data
+            .map(|(index, packet)| match packets.must_be_copied() {
+                true => Some((index, &copies[index * mtu_bytes..][..packets.bytes_of(packet)])),
+                false => Some((index, packets.payload(packet)?)),
+            })
+            .collect();
         let k = code.data_chunks();
         let parity = kept.iter().filter_map(|kept| {
             kept.bytes.as_deref().map(|bytes| (k + kept.parity as usize, bytes))
@@ -167,4 +178,22 @@ impl Repairer {
             codec.reconstruct_listed(&mut workspace, count, present, outputs).ok()
         }
     }
+}
+
+/// Copies the data packets of a row that have arrived, at intervals of an MTU. `None` if the bytes of one
+/// are no longer those that arrived.
+fn copy_row(
+    packets: &impl DataPackets,
+    row: Row,
+    missing: &ChunkSet,
+    copies: &mut Vec<u8>,
+) -> Option<()> {
+    let mtu_bytes = packets.mtu_bytes() as usize;
+    copies.resize(copies.len().max(row.count as usize * mtu_bytes), 0);
+    for (index, packet) in row.packets().enumerate().filter(|(index, _)| !missing.contains(*index))
+    {
+        let out = &mut copies[index * mtu_bytes..][..packets.bytes_of(packet)];
+        packets.copy(packet, out).then_some(())?;
+    }
+    Some(())
 }

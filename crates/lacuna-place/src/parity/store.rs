@@ -9,6 +9,7 @@
 //!   never contended and only make the sharing safe;
 //! - a bit is set once, for the first copy of a parity packet.
 
+use super::sums::Sums;
 use super::{DataPackets, Layout, ParityPacket};
 use crate::payload::Payload;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -58,17 +59,33 @@ pub(crate) struct ParityStore {
     bits: Box<[AtomicU64]>,
     /// By channel.
     rows: Box<[Mutex<Rows>]>,
+    /// Only if others may write the data.
+    sums: Option<Box<Sums>>,
 }
 
 impl ParityStore {
-    /// An empty store for a receive of `packets` data packets.
-    pub(crate) fn new(layout: Layout, packets: u32, channels: u8) -> Self {
+    /// An empty store for a receive of `packets` data packets, which others may write if
+    /// `are_shared`.
+    pub(crate) fn new(layout: Layout, packets: u32, channels: u8, are_shared: bool) -> Self {
         let words = layout.numbers(packets).div_ceil(64);
         Self {
             layout,
             bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
             rows: (0..channels).map(|_| Mutex::new(BTreeMap::new())).collect(),
+            sums: are_shared.then(|| Box::new(Sums::new(packets))),
         }
+    }
+
+    /// Notes the bytes of a data packet that has arrived, if others may write them later.
+    pub(crate) fn note_sum(&self, packet: u32, bytes: &[u8]) {
+        if let Some(sums) = &self.sums {
+            sums.note(packet, bytes);
+        }
+    }
+
+    /// Whether these are the bytes of a data packet as it arrived.
+    pub(crate) fn has_sum(&self, packet: u32, bytes: &[u8]) -> bool {
+        self.sums.as_ref().is_some_and(|sums| sums.are_of(packet, bytes))
     }
 
     /// Takes a parity packet of a message of `packets` data packets. The caller has checked that the

@@ -137,6 +137,14 @@ impl Receive {
             .is_some_and(|word| word.load(Ordering::Acquire) >> (packet % 64) & 1 == 1)
     }
 
+    /// Whether a packet has arrived, as a read-modify-write that changes nothing: of two workers that set
+    /// a packet's bit each and then look for the other's, one finds it (`region/validity.rs`).
+    pub(crate) fn meets_packet(&self, packet: u32) -> bool {
+        self.packet_bits()
+            .get((packet / 64) as usize)
+            .is_some_and(|word| word.fetch_or(0, Ordering::AcqRel) >> (packet % 64) & 1 == 1)
+    }
+
     /// Number of complete chunks.
     #[inline]
     pub fn chunks_done(&self) -> u32 {

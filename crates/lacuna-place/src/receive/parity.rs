@@ -17,6 +17,19 @@ impl Receive {
         self.parity.as_deref()
     }
 
+    /// Notes the bytes of a packet that arrived in memory which others may write, if its row may be
+    /// repaired.
+    pub(crate) fn note_sum(&self, packet: u32, bytes: &[u8]) {
+        if let Some(store) = &self.parity {
+            store.note_sum(packet, bytes);
+        }
+    }
+
+    /// Whether these are the bytes of a packet as it arrived.
+    pub(crate) fn has_sum(&self, packet: u32, bytes: &[u8]) -> bool {
+        self.parity.as_ref().is_some_and(|store| store.has_sum(packet, bytes))
+    }
+
     /// Takes one parity packet, or a piece of one that is followed by `behind` bytes of other pieces. The
     /// message's length follows from its address, since parity lies after the data.
     pub(crate) fn take_parity(
@@ -126,5 +139,14 @@ impl DataPackets for Receive {
 
     fn are_phantom(&self) -> bool {
         self.placement.is_phantom()
+    }
+
+    fn must_be_copied(&self) -> bool {
+        self.placement.is_in_regions()
+    }
+
+    fn copy(&self, packet: u32, out: &mut [u8]) -> bool {
+        let offset = u64::from(packet) * u64::from(self.geometry.mtu_bytes());
+        self.placement.copy(offset, out) && self.has_sum(packet, out)
     }
 }

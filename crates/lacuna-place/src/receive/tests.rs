@@ -234,6 +234,19 @@ fn a_chunk_that_no_message_has_holds_no_packet() {
 }
 
 #[test]
+fn a_record_whose_memory_was_taken_keeps_its_bits_and_has_no_bytes() {
+    let mut receive = receive(1, 2 * MTU);
+    place(&receive, 0, &[7; MTU], false).unwrap();
+    let placement = receive.take_placement();
+    assert!(receive.has_chunk(0) && !receive.has_chunk(1));
+    assert_eq!(receive.chunk(0), None);
+    assert_eq!(receive.capacity_bytes(), 2 * MTU as u64);
+    receive.zero_missing();
+    assert_eq!(placement.into_vec().unwrap()[..MTU], [7; MTU]);
+    assert!(receive.take_placement().into_vec().is_err());
+}
+
+#[test]
 fn what_changes_per_packet_shares_no_cache_line_with_what_is_read() {
     // For any start of the heap block: a multiple of 8 bytes.
     let read = std::mem::offset_of!(Receive, _padding);
@@ -243,7 +256,7 @@ fn what_changes_per_packet_shares_no_cache_line_with_what_is_read() {
         assert!(last_read / 64 < first_live / 64);
     }
     assert!(std::mem::align_of::<Receive>() <= 16, "glibc reuses such heap blocks");
-    assert_eq!(std::mem::size_of::<Receive>(), 256);
+    assert_eq!(std::mem::size_of::<Receive>(), 272);
 }
 
 #[test]

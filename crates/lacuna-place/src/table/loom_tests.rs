@@ -7,11 +7,13 @@
 use super::RecvTable;
 use crate::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
 use crate::placement::Placement;
+use crate::reason::Reason;
 use crate::receive::Receive;
-use crate::sync::{AtomicU32, Ordering};
+use crate::region::{Region, RegionConfig, Slices, Stride};
+use crate::sync::{AtomicU32, Mutex, Ordering};
 use crate::writer::ChannelWriter;
 use lacuna_code::{Code, Codec, Engine, EngineKind};
-use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
+use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn, Seal};
 use loom::thread;
 use std::sync::Arc;
 
@@ -40,10 +42,21 @@ fn posted() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
     (table, writers, receive, memory)
 }
 
-fn place(writer: &mut ChannelWriter, packet: u32) -> u64 {
+/// What memory held before.
+const OLD: u8 = 0xEE;
+
+/// The same, over memory that held something.
+fn posted_over_old() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
+    let (table, writers) = ChannelWriter::of_table(geometry(), 7, 0, None);
+    let [memory, posted] = Placement::from_vec(vec![OLD; 2 * MTU]).twice();
+    let receive = table.post(0, posted).unwrap();
+    (table, writers, receive, memory)
+}
+
+fn header(packet: u32) -> DataHeader {
     let geometry = geometry();
     let fields = ImmediateFields { message: 0, packet, fragment: 0 };
-    let header = DataHeader {
+    DataHeader {
         dest: Qpn::new(1, 0, 0),
         psn: 0,
         ends_message: packet == 1,
@@ -53,9 +66,31 @@ fn place(writer: &mut ChannelWriter, packet: u32) -> u64 {
         length: MTU as u32,
         behind: 0,
         immediate: geometry.split().pack(fields),
-    };
+    }
+}
+
+fn place(writer: &mut ChannelWriter, packet: u32) -> u64 {
     let mut placer = writer.burst();
-    placer.place(&header, &[packet as u8 + 1; MTU], false);
+    placer.place(&header(packet), &[packet as u8 + 1; MTU], false);
+    placer.finish().packets
+}
+
+/// The same as it comes from a socket: the payload is checked while it is copied. A damaged packet is found
+/// out when it has been written.
+fn check_and_place(writer: &mut ChannelWriter, packet: u32, is_damaged: bool) -> u64 {
+    let header = header(packet);
+    let payload = [packet as u8 + 1; MTU];
+    let mut bytes = vec![0; header.header_bytes()];
+    header.emit(&mut bytes);
+    let mut trailer = vec![0; Seal::default().bytes()];
+    Seal::default().emit_trailer(&header, &[&bytes, &payload], &mut trailer);
+    let at = bytes.len();
+    bytes.extend_from_slice(&payload);
+    bytes.extend_from_slice(&trailer);
+    bytes[at + 5] ^= u8::from(is_damaged);
+    let mut placer = writer.burst();
+    // Without an address, damage is counted as a wrong key.
+    placer.check_and_place(&bytes, &header, &bytes[at..at + MTU], false).unwrap();
     placer.finish().packets
 }
 
@@ -242,5 +277,128 @@ fn who_finds_it_closed_may_have_the_buffer() {
             own(&memory);
         }
         other.join().unwrap();
+    });
+}
+
+/// Ends the receive as the protocol does when its deadline has passed: under the queue pair's lock.
+fn end(table: &RecvTable, qp: &Mutex<()>) {
+    let _held = qp.lock().unwrap();
+    table.close(0).expect("posted above").end_by(Reason::Deadline);
+}
+
+#[test]
+fn of_a_receive_that_was_ended_what_came_is_right_and_what_is_missing_is_zeroed() {
+    model(2, || {
+        let (table, writers, mut receive, memory) = posted_over_old();
+        // Taken by the protocol, and by workers when their burst is placed.
+        let qp = loom::sync::Arc::new(Mutex::new(()));
+        let workers: Vec<_> = writers
+            .into_iter()
+            .enumerate()
+            .map(|(packet, mut writer)| {
+                let qp = qp.clone();
+                thread::spawn(move || {
+                    let placed = check_and_place(&mut writer, packet as u32, false);
+                    drop(qp.lock().unwrap());
+                    placed
+                })
+            })
+            .collect();
+        end(&table, &qp);
+        let owned = Arc::get_mut(&mut receive).expect("nobody else has it once it is closed");
+        let zeroed = owned.zero_missing();
+        let here = [0, 1].map(|packet| owned.has_packet(packet));
+        let seen = own(&memory);
+        for packet in [0, 1] {
+            assert_eq!(seen[packet], if here[packet] { packet as u8 + 1 } else { 0 });
+        }
+        assert_eq!(zeroed, here.iter().filter(|is_here| !**is_here).count() as u64 * MTU as u64);
+        for (worker, is_here) in workers.into_iter().zip(here) {
+            assert_eq!(worker.join().unwrap() == 1, is_here);
+        }
+        assert_eq!([0, 1].map(|packet| receive.has_packet(packet)), here, "the record stays");
+        // SAFETY: all other threads have ended.
+        assert_eq!(unsafe { memory.read(0, 2 * MTU) }, Some(&[0xAA; 2 * MTU][..]));
+    });
+}
+
+#[test]
+fn who_sees_the_reason_has_the_record_and_the_memory_as_they_stay() {
+    model(3, || {
+        let (table, mut writers, receive, memory) = posted_over_old();
+        let mut writer = writers.swap_remove(0);
+        let worker = thread::spawn(move || check_and_place(&mut writer, 0, false));
+        let protocol = thread::spawn(move || end(&table, &Mutex::new(())));
+        if receive.reason() == Some(Reason::Deadline) {
+            let is_here = receive.has_packet(0);
+            assert_eq!(own(&memory), [if is_here { 1 } else { OLD }, OLD]);
+            assert_eq!(worker.join().unwrap() == 1, is_here);
+            assert_eq!(receive.has_packet(0), is_here);
+        } else {
+            worker.join().unwrap();
+        }
+        protocol.join().unwrap();
+    });
+}
+
+#[test]
+fn of_a_damaged_packet_nothing_is_left_whenever_the_receive_is_ended() {
+    model(3, || {
+        let (table, mut writers, mut receive, memory) = posted_over_old();
+        let mut writer = writers.swap_remove(0);
+        let worker = thread::spawn(move || check_and_place(&mut writer, 0, true));
+        end(&table, &Mutex::new(()));
+        assert!(!receive.has_packet(0) && !receive.has_packet(1));
+        // SAFETY: nobody accesses it after the end, or loom reports it.
+        let before = unsafe { memory.read(0, MTU) }.unwrap().to_vec();
+        assert!(
+            before == [OLD; MTU] || before == [0; MTU],
+            "the packet came too late, or was cleared"
+        );
+        let owned = Arc::get_mut(&mut receive).expect("nobody else has it once it is closed");
+        assert_eq!(owned.zero_missing(), 2 * MTU as u64);
+        assert_eq!(own(&memory), [0, 0]);
+        assert_eq!(worker.join().unwrap(), 0);
+        // SAFETY: all other threads have ended.
+        assert_eq!(unsafe { memory.read(0, 2 * MTU) }, Some(&[0xAA; 2 * MTU][..]));
+    });
+}
+
+#[test]
+fn the_same_holds_for_parts_of_regions() {
+    model(2, || {
+        let region = Region::new(vec![0; 3 * MTU], RegionConfig::default());
+        region.write(0, &[OLD; 3 * MTU]).unwrap();
+        let (table, writers) = ChannelWriter::of_table(geometry(), 7, 0, None);
+        // The second packet first, with a gap between.
+        let parts = [2 * MTU as u64..3 * MTU as u64, 0..MTU as u64];
+        let slices =
+            Slices::new(parts.map(|range| (region.clone(), Stride::of_range(range)))).unwrap();
+        let mut receive = table.post(0, Placement::slices(slices)).unwrap();
+        let workers: Vec<_> = writers
+            .into_iter()
+            .enumerate()
+            .map(|(packet, mut writer)| {
+                thread::spawn(move || check_and_place(&mut writer, packet as u32, false))
+            })
+            .collect();
+        end(&table, &Mutex::new(()));
+        let owned = Arc::get_mut(&mut receive).expect("nobody else has it once it is closed");
+        owned.zero_missing();
+        let here = [0, 1].map(|packet| owned.has_packet(packet));
+        region.own();
+        for (packet, start) in [(0, 2 * MTU), (1, 0), (2, MTU)] {
+            let mut bytes = [0; MTU];
+            region.read(start as u64, &mut bytes).unwrap();
+            let expected = match packet {
+                2 => OLD,
+                packet if here[packet] => packet as u8 + 1,
+                _ => 0,
+            };
+            assert_eq!(bytes, [expected; MTU]);
+        }
+        for (worker, is_here) in workers.into_iter().zip(here) {
+            assert_eq!(worker.join().unwrap() == 1, is_here);
+        }
     });
 }

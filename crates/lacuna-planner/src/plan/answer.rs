@@ -2,8 +2,9 @@
 
 use super::Recommendation;
 use crate::auto;
+use crate::completion::ASSUMED_OF_MODES;
 use lacuna_model::CodeKind;
-use lacuna_model::plan::{Axis, Expected, Flip, Scheme};
+use lacuna_model::plan::{Axis, Expected, Flip, InTime, Scheme};
 use serde::Serialize;
 
 /// A recommendation in numbers.
@@ -28,8 +29,31 @@ pub struct PlanAnswer {
     pub reason: String,
     /// Where the choice between the families changes.
     pub flips: Vec<FlipAnswer>,
+    /// What is there by a deadline, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_deadline: Option<InTimeAnswer>,
     /// All modes compared, best first.
     pub candidates: Vec<CandidateAnswer>,
+}
+
+/// What is there by a deadline.
+#[derive(Debug, Clone, Serialize)]
+pub struct InTimeAnswer {
+    /// From the first byte sent.
+    pub deadline_s: f64,
+    /// The same without repairs.
+    pub bounded: UnrepairedAnswer,
+    /// What is assumed.
+    pub assumed: &'static str,
+}
+
+/// What mode `bounded` has by the deadline.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnrepairedAnswer {
+    /// Expected share of a message's bytes.
+    pub arrived_share: f64,
+    /// Probability that all of them are there.
+    pub p_complete: f64,
 }
 
 /// A mode with its settings.
@@ -98,6 +122,9 @@ pub struct CandidateAnswer {
     pub parity_share: f64,
     /// The repair timeout, or the fallback timeout of a code.
     pub timeout_s: f64,
+    /// Probability that a message is complete by the deadline, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p_in_time: Option<f64>,
 }
 
 impl Recommendation {
@@ -125,8 +152,25 @@ impl Recommendation {
             other_family_worse: Some(plan.other_family_worse).filter(|worse| worse.is_finite()),
             reason: plan.reason.clone(),
             flips: plan.flips.iter().map(flip).collect(),
+            by_deadline: None,
             candidates: plan.candidates.iter().map(candidate).collect(),
         }
+    }
+
+    /// As [`Recommendation::answer`], with what is there by a deadline.
+    #[must_use]
+    pub fn answer_by(&self, deadline_s: f64, in_time: &InTime) -> PlanAnswer {
+        let mut answer = self.answer();
+        for (candidate, probability) in answer.candidates.iter_mut().zip(&in_time.candidates) {
+            candidate.p_in_time = Some(*probability);
+        }
+        let bounded = UnrepairedAnswer {
+            arrived_share: in_time.unrepaired_share,
+            p_complete: in_time.unrepaired_complete,
+        };
+        let assumed = ASSUMED_OF_MODES;
+        answer.by_deadline = Some(InTimeAnswer { deadline_s, bounded, assumed });
+        answer
     }
 
     fn recommended(&self, choice: &Expected) -> Recommended {
@@ -173,5 +217,6 @@ fn candidate(expected: &Expected) -> CandidateAnswer {
         p_fallback: expected.fallback,
         parity_share: expected.parity_share,
         timeout_s: expected.timeout_s,
+        p_in_time: None,
     }
 }

@@ -9,13 +9,16 @@ mod answer;
 mod draw;
 mod words;
 
-pub use answer::{AutoAnswer, CandidateAnswer, FlipAnswer, PlanAnswer, Recommended};
+pub use answer::{
+    AutoAnswer, CandidateAnswer, FlipAnswer, InTimeAnswer, PlanAnswer, Recommended,
+    UnrepairedAnswer,
+};
 
 use crate::error::{MeasurementError, PlanError};
 use crate::measurement::{read_text, refused};
 use crate::{OVERHEAD_BYTES, auto};
 use lacuna::ConnectionConfig;
-use lacuna_model::plan::{self, Expected, LossKnown, Objective, Plan, Question};
+use lacuna_model::plan::{self, Expected, InTime, LossKnown, Objective, Plan, Question};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
@@ -158,6 +161,14 @@ pub fn recommend(request: &PlanRequest) -> Result<Recommendation, PlanError> {
 }
 
 impl Recommendation {
+    /// What is there so long after the first byte of a message was sent.
+    ///
+    /// # Errors
+    /// When the deadline is out of the model's range.
+    pub fn in_time(&self, deadline_s: f64) -> Result<InTime, PlanError> {
+        Ok(plan::in_time(&self.question, &self.plan, deadline_s)?)
+    }
+
     /// Name of the minimised quantity.
     #[must_use]
     pub fn objective_name(&self) -> &'static str {

@@ -2,7 +2,8 @@
 
 use super::Recommendation;
 use crate::auto;
-use lacuna_model::plan::{Axis, DOES_NOT_MATTER, LossKnown};
+use crate::completion::ASSUMED_OF_MODES;
+use lacuna_model::plan::{Axis, DOES_NOT_MATTER, InTime, LossKnown};
 use lacuna_units::{show_bytes, show_rate, show_time, show_time_fixed};
 
 impl Recommendation {
@@ -40,6 +41,38 @@ impl Recommendation {
             lines.push(format!("flips to {to} {side} a {axis} of about {value}"));
         }
         lines
+    }
+
+    /// What is there by a deadline: of the mode to take, of the mode that has most messages in time, and
+    /// without repairs.
+    #[must_use]
+    pub fn lines_by(&self, deadline_s: f64, in_time: &InTime) -> Vec<String> {
+        let plan = &self.plan;
+        let chance = |index: usize| in_time.candidates.get(index).copied().unwrap_or(0.0);
+        let name = |index: usize| {
+            let expected = &plan.candidates[index];
+            format!("{}, chunks of {}", expected.candidate.scheme, show_bytes(expected.chunk_bytes))
+        };
+        let indices = 0..plan.candidates.len();
+        // Of equals the first, which is the better one by the objective.
+        let most = indices.rev().max_by(|a, b| chance(*a).total_cmp(&chance(*b)));
+        let most = most.unwrap_or(plan.recommended);
+        let taken = plan.recommended;
+        let time = show_time_fixed(deadline_s);
+        let mut line = format!(
+            "by {time} a message is complete with {} ({})",
+            odds(chance(taken)),
+            name(taken)
+        );
+        if chance(most) > chance(taken) {
+            line += &format!(", at best with {} ({})", odds(chance(most)), name(most));
+        }
+        let bounded = format!(
+            "without repairs (mode bounded) {:.4} % of its bytes are there by then, and all of them with {}",
+            in_time.unrepaired_share * 100.0,
+            odds(in_time.unrepaired_complete)
+        );
+        vec![line, bounded, format!("assumed: {ASSUMED_OF_MODES}")]
     }
 
     /// The recommended mode, and how it compares with the best fixed or default one.
@@ -108,6 +141,15 @@ fn two_figures(shown: &str) -> String {
     // Rounding up to the next power of ten adds a digit before the point.
     let digits = (-second(value * (1.0 + f64::EPSILON))).max(0.0) as usize;
     format!("{value:.digits$} {unit}")
+}
+
+/// A probability, with the digits that its distance from 0 or 1 needs.
+fn odds(probability: f64) -> String {
+    match 1.0 - probability {
+        _ if probability > 0.0 && probability < 1e-3 => format!("{probability:.1e}"),
+        missing if missing > 1e-3 || missing <= 0.0 => format!("{probability:.4}"),
+        missing => format!("1 - {missing:.1e}"),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::goodbye::Goodbye;
 use super::message_reader::{MessageReader, Unreadable};
 use super::messages::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, encode, printable};
+use super::siblings::{Sibling, to_fields};
 use super::{MessageError, check_version, parse, probe_timeout_ns};
 
 /// The next step of the owner.
@@ -28,6 +29,8 @@ pub struct Welcoming {
     pub info: Vec<u8>,
     /// Whether the control connection is reused afterwards (HTTP's keep-alive).
     pub keeps: bool,
+    /// Queue pairs that answer those in the hello.
+    pub siblings: Vec<Sibling>,
 }
 
 /// Why accepting has failed.
@@ -170,9 +173,11 @@ impl Accept {
         if !matches!(self.stage, Stage::Deciding) {
             return;
         }
-        let Welcoming { is_mtu_given, info, keeps } = welcoming;
+        let Welcoming { is_mtu_given, info, keeps, siblings } = welcoming;
+        let siblings = to_fields(&siblings);
         let (version, agent) = (PROTOCOL_VERSION, agent());
-        self.outgoing = encode(&Welcome::Accepted { version, agent, is_mtu_given, info, keeps });
+        self.outgoing =
+            encode(&Welcome::Accepted { version, agent, is_mtu_given, info, keeps, siblings });
         self.stage = Stage::SendingWelcome;
     }
 

@@ -12,6 +12,8 @@ use super::messages::{
 };
 use super::parameters::Parameters;
 use super::rtt::{Rtt, SLACK_NS};
+use super::siblings::{Role, Sibling, of_fields, to_fields};
+use super::wire::{HelloWire, WireEnds};
 use super::{MessageError, check_version, parse, probe_timeout_ns};
 use crate::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
 use crate::qp::Peer;
@@ -27,6 +29,9 @@ const PROBATION_NS_MIN: u64 = 1_000_000_000;
 const PROBATION_RTTS: u64 = 4;
 /// Interval of checking the prober's outcome (a judgement). An answer brings the next check forward.
 const CHECK_INTERVAL_NS: u64 = 20_000_000;
+/// How much longer than some round trips the answer to a probe over UDP is waited for: some rounds of
+/// probes, of which any may be lost. A judgement.
+const ANSWER_NS: u64 = 200_000_000;
 
 /// Contents of the hello.
 #[derive(Debug)]
@@ -41,6 +46,10 @@ pub struct Offer {
     pub keeps: bool,
     /// The report policy that this end's congestion controller wants, if not the usual one.
     pub reports: Option<ReportsInfo>,
+    /// Further queue pairs of this end.
+    pub siblings: Vec<Sibling>,
+    /// The control connection's addresses as this end sees them; `None` if the system does not say.
+    pub ends: Option<WireEnds>,
 }
 
 /// The next step of the owner.
@@ -90,6 +99,8 @@ pub struct Agreed {
     pub peer: Peer,
     /// The peer's report policy, if not the default.
     pub reports: Option<ReportPolicy>,
+    /// The peer's further queue pairs; only such as this end has offered.
+    pub siblings: Vec<Sibling>,
     /// The peer's channels.
     pub ports: Vec<u16>,
     /// The round-trip time.
@@ -151,6 +162,8 @@ pub struct Connect {
     parameters: Parameters,
     /// Channels of this end.
     channels: u8,
+    /// Further queue pairs that the hello offers.
+    offered: Vec<Role>,
     deadline_ns: u64,
     /// On a reused control connection: when to check that TCP has delivered the hello.
     probation_ns: Option<u64>,
@@ -184,6 +197,7 @@ struct Welcomed {
     geometry: Geometry,
     peer: Peer,
     reports: Option<ReportPolicy>,
+    siblings: Vec<Sibling>,
     ports: Vec<u16>,
     probe_timeout_ns: u64,
     /// When the welcome came.
@@ -203,6 +217,25 @@ struct Probing {
     next_check_ns: u64,
 }
 
+impl Probing {
+    /// The round-trip time while none was measured over UDP; `None` if one is still to be waited for.
+    fn rtt_unmeasured(&self, now_ns: u64, prober: &Prober) -> Option<Rtt> {
+        let Some(probed_ns) = prober.peer_probed_ns() else {
+            return (now_ns >= self.gives_up_ns).then_some(self.rtt);
+        };
+        if probed_ns <= self.udp_due_ns {
+            return Some(self.rtt);
+        }
+        // Either UDP takes a slower path, by so much each way, and answers come within some round trips; or
+        // the peer has nothing that answers: without threads, its application may wait in this one.
+        let late_ns = probed_ns.saturating_sub(self.welcomed.welcome_ns);
+        let (least_ns, most_ns) = self.rtt.range_ns();
+        let most_ns = most_ns.saturating_add(late_ns.saturating_mul(2));
+        let due_ns = probed_ns.saturating_add(most_ns.saturating_mul(2)).saturating_add(ANSWER_NS);
+        (now_ns >= due_ns.min(self.gives_up_ns)).then_some(Rtt::Guessed(least_ns, most_ns))
+    }
+}
+
 impl Connect {
     /// Sends the hello. The handshake ends by `deadline_ns`. For a reused control connection, `reused`
     /// is the peer's goodbye to its last use, as far as it was read, and TCP's round-trip time.
@@ -212,10 +245,18 @@ impl Connect {
         deadline_ns: u64,
         reused: Option<(Goodbye, u64)>,
     ) -> Self {
-        let Offer { parameters, end, packet_bytes, keeps, reports } = offer;
+        let Offer { parameters, end, packet_bytes, keeps, reports, siblings, ends } = offer;
         let channels = end.ports.len() as u8;
-        let Parameters { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
-            parameters;
+        let Parameters {
+            mode,
+            chunk_bytes,
+            mtu_bytes,
+            split,
+            generations,
+            max_message_bytes,
+            tag,
+            wire,
+        } = parameters;
         let hello = Hello {
             version: PROTOCOL_VERSION,
             agent: agent(),
@@ -229,6 +270,8 @@ impl Connect {
             tag,
             keeps,
             reports: reports.map(HelloReports),
+            siblings: to_fields(&siblings),
+            wire: HelloWire::new(wire, ends),
             end,
         };
         let probation_ns = reused.as_ref().map(|(_, rtt_ns)| {
@@ -239,6 +282,7 @@ impl Connect {
         Self {
             parameters,
             channels,
+            offered: siblings.iter().map(|sibling| sibling.role).collect(),
             deadline_ns,
             probation_ns,
             is_reused: reused.is_some(),
@@ -395,11 +439,7 @@ impl Connect {
         match prober.outcome(now_ns) {
             ProbeOutcome::Settled { mtu_bytes } => {
                 let measured = prober.rtt().min_ns().map(Rtt::Measured);
-                let peer_probed_ns = prober.peer_probed_ns();
-                let is_late =
-                    peer_probed_ns.is_none_or(|peer_probed_ns| peer_probed_ns > probing.udp_due_ns);
-                if !is_late || measured.is_some() || now_ns >= probing.gives_up_ns {
-                    let rtt = measured.unwrap_or(probing.rtt);
+                if let Some(rtt) = measured.or_else(|| probing.rtt_unmeasured(now_ns, prober)) {
                     self.agree(Some(mtu_bytes), rtt);
                 }
             }
@@ -458,7 +498,7 @@ impl Connect {
 
     fn read_welcome(&self, welcome_ns: u64) -> Result<Welcomed, ConnectError> {
         let body = self.reader.body().unwrap_or_default();
-        let (is_mtu_given, info, keeps) = match parse(body, self.doing())? {
+        let (is_mtu_given, info, keeps, siblings) = match parse(body, self.doing())? {
             Welcome::Refused { version, reason } => {
                 check_version(version)?;
                 return Err(ConnectError::Refused(printable(&reason)));
@@ -467,9 +507,9 @@ impl Connect {
                 check_version(version)?;
                 return Err(ConnectError::Busy(printable(&reason)));
             }
-            Welcome::Accepted { version, is_mtu_given, info, keeps, .. } => {
+            Welcome::Accepted { version, is_mtu_given, info, keeps, siblings, .. } => {
                 check_version(version)?;
-                (is_mtu_given, QpInfo::parse(&info)?, keeps)
+                (is_mtu_given, QpInfo::parse(&info)?, keeps, siblings)
             }
         };
         if let Some(channel) = info.channels.iter().position(|address| address.port() == 0) {
@@ -482,12 +522,15 @@ impl Connect {
         let probe_timeout_ns = probe_timeout_ns(welcome_ns, self.deadline_ns);
         let (peer, ports) = (peer_of(&info), info.channels.iter().map(SocketAddr::port).collect());
         let reports = info.reports.as_ref().map(ReportPolicy::of_peer);
+        let mut siblings = of_fields(&siblings);
+        siblings.retain(|sibling| self.offered.contains(&sibling.role));
         Ok(Welcomed {
             is_mtu_given,
             keeps,
             geometry,
             peer,
             reports,
+            siblings,
             ports,
             probe_timeout_ns,
             welcome_ns,
@@ -499,7 +542,15 @@ impl Connect {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         let Stage::Probing(Probing { welcomed, .. }) = stage else { return };
         let Welcomed {
-            is_mtu_given, keeps, geometry, peer, reports, ports, probe_timeout_ns, ..
+            is_mtu_given,
+            keeps,
+            geometry,
+            peer,
+            reports,
+            siblings,
+            ports,
+            probe_timeout_ns,
+            ..
         } = welcomed;
         let agreed_bytes = geometry.mtu_bytes();
         if let Some(mtu_bytes) = found.filter(|found| *found < agreed_bytes) {
@@ -509,8 +560,17 @@ impl Connect {
         }
         let parameters =
             Parameters { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.parameters };
-        let agreed =
-            Agreed { parameters, geometry, peer, reports, ports, rtt, keeps, probe_timeout_ns };
+        let agreed = Agreed {
+            parameters,
+            geometry,
+            peer,
+            reports,
+            siblings,
+            ports,
+            rtt,
+            keeps,
+            probe_timeout_ns,
+        };
         self.end(ConnectStep::Connected(Box::new(agreed)));
     }
 }

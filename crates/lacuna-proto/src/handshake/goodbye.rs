@@ -1,6 +1,9 @@
 //! The goodbye: the close message of a connection on its control connection. It is a length of four
-//! bytes and the *last words*: the body of the final control packet, or nothing. The reader takes no
-//! byte after it, because the next connection may reuse the stream.
+//! bytes and the *last words*: the body of the final control packet, or nothing. Those of the connection's
+//! siblings go along in frames that are [relayed](lacuna_wire::Relayed). The reader takes no byte after it,
+//! because the next connection may reuse the stream.
+
+use lacuna_wire::{ControlBody, Frame, Relayed};
 
 /// Longest last words: those of one control packet.
 const WORDS_BYTES_MAX: usize = 16 << 10;
@@ -20,6 +23,26 @@ pub struct TooLong {
 /// Encodes a goodbye.
 pub fn message(last_words: &[u8]) -> Vec<u8> {
     [&(last_words.len() as u32).to_be_bytes(), last_words].concat()
+}
+
+/// Adds the last words of a sibling, which has this number at the peer. What would be too long is left out.
+pub fn relay(last_words: &mut Vec<u8>, queue_pair: u32, body: &[u8]) {
+    let before = last_words.len();
+    if body.len() <= WORDS_BYTES_MAX {
+        Frame::Relayed(Relayed { queue_pair, body }).append_to(last_words);
+    }
+    if last_words.len() > WORDS_BYTES_MAX {
+        last_words.truncate(before);
+    }
+}
+
+/// The last words of siblings, with their numbers.
+pub fn relayed(last_words: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+    let frames = ControlBody::parse(last_words).ok().map(|body| body.frames());
+    frames.into_iter().flatten().filter_map(|frame| match frame {
+        Ok(Frame::Relayed(Relayed { queue_pair, body })) => Some((queue_pair, body)),
+        _ => None,
+    })
 }
 
 impl Goodbye {

@@ -1,6 +1,7 @@
 //! The info that the ends exchange about their queue pairs, and the check that both have the same
 //! parameters.
 
+use super::wire::Wire;
 use crate::qp::{Peer, QpConfig};
 use core::net::SocketAddr;
 use lacuna_code::CodeKind;
@@ -19,6 +20,16 @@ pub enum Disagreement {
         here: u64,
         /// The peer's.
         there: u64,
+    },
+    /// The form of data packets differs.
+    #[error(
+        "the ends do not agree on the form of packets: {here} here, {there} at the peer; give both the same wire"
+    )]
+    Wire {
+        /// This end's.
+        here: Wire,
+        /// The peer's.
+        there: Wire,
     },
     /// The erasure code differs.
     #[error(
@@ -49,6 +60,7 @@ pub fn info_of(config: &QpConfig, channels: Vec<SocketAddr>) -> QpInfo {
         credit_bytes: config.credit_bytes,
         channels,
         code: code_info(geometry),
+        seal: geometry.seal,
         reports: config.controller.report_policy().to_peer(),
     }
 }
@@ -98,6 +110,10 @@ pub fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), Disagreeme
             + u64::from(split.packet_bits()) * 100
             + u64::from(split.user_bits())
     };
+    if here.seal != there.seal {
+        let [here, there] = [here.seal, there.seal].map(Wire::of_seal);
+        return Err(Disagreement::Wire { here, there });
+    }
     let interleave = |code: Option<CodeInfo>| code.map_or(1, |code| code.interleave.into());
     let values = [
         ("the MTU in bytes", here.mtu_bytes.into(), there.mtu_bytes.into()),

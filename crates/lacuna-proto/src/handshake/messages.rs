@@ -1,6 +1,8 @@
 //! The messages of the handshake over TCP. Each is a magic, a length and JSON, so that a capture is
 //! readable and fields can be added. All fields are untrusted, and are checked before they are used.
 
+use super::siblings::{self, Sibling, SiblingFields};
+use super::wire::HelloWire;
 use crate::qp::Peer;
 use core::net::SocketAddr;
 use lacuna_path::report_policy::ReportPolicy;
@@ -58,6 +60,13 @@ pub struct Hello {
     /// peers do not read it, and report as usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reports: Option<HelloReports>,
+    /// Further queue pairs of this end. Older peers do not read them, and answer without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) siblings: Vec<SiblingFields>,
+    /// The form of data packets, if not the short one. Older peers do not read it; their welcome
+    /// shows that they did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) wire: Option<HelloWire>,
     /// How to reach it.
     pub end: End,
 }
@@ -79,6 +88,11 @@ struct ReportsFields {
 }
 
 impl Hello {
+    /// Further queue pairs of the connecting end, of the roles that are known here.
+    pub fn siblings(&self) -> Vec<Sibling> {
+        siblings::of_fields(&self.siblings)
+    }
+
     /// The report policy that the connecting end asks for, if not the default; clamped to the limits of
     /// this end.
     pub fn reports(&self) -> Option<ReportPolicy> {
@@ -115,6 +129,9 @@ pub(super) enum Welcome {
         /// Whether the control connection is reused, which the hello must have offered.
         #[serde(default)]
         keeps: bool,
+        /// Queue pairs that answer those in the hello.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        siblings: Vec<SiblingFields>,
     },
     Refused {
         version: u32,

@@ -41,8 +41,10 @@ mod message_reader;
 mod messages;
 mod parameters;
 mod rtt;
+mod siblings;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use accept::{Accept, AcceptError, AcceptStep, Welcoming};
 pub use connect::{Agreed, Connect, ConnectError, ConnectStep, Offer, ProbePlan};
@@ -50,6 +52,8 @@ pub use info::{Disagreement, check_agreement, info_of, peer_of};
 pub use messages::{End, Hello, PROTOCOL_VERSION, addresses, busy};
 pub use parameters::{HostLimits, Parameters};
 pub use rtt::Rtt;
+pub use siblings::{Role, Sibling};
+pub use wire::{ParseWireError, Wire, WireEnds};
 
 use messages::printable;
 use serde::Deserialize;

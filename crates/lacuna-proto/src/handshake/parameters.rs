@@ -5,10 +5,11 @@
 //! does not trust them: [`Hello::negotiate`] refuses impossible ones with a text that has the numbers.
 
 use super::messages::{Hello, smaller};
+use super::wire::Wire;
 use crate::modes::Mode;
 use crate::probe::candidates_within;
 use lacuna_place::geometry::{Geometry, GeometryConfig, GeometryError};
-use lacuna_wire::{ImmediateSplit, Seal};
+use lacuna_wire::ImmediateSplit;
 
 /// Smallest chunk of the erasure code. A chunk of several packets spreads a burst of losses over as
 /// many rows of the code. Measured: M-handshake-2.
@@ -33,6 +34,8 @@ pub struct Parameters {
     pub max_message_bytes: u64,
     /// The application's number for the purpose of the connection (compare ALPN).
     pub tag: u64,
+    /// The form of data packets.
+    pub wire: Wire,
 }
 
 /// The accepting end's side of the negotiation.
@@ -86,8 +89,9 @@ impl Parameters {
             _ => u64::from(asked_packets).min(slot_packets) as u32,
         };
         // A stripe fills one send with segmentation offload: 65,507 bytes of UDP payload.
-        let seal = Seal::default();
-        let packet_bytes = mtu_bytes.saturating_add(seal.overhead_bytes(false) as u32);
+        let seal = self.wire.seal();
+        let overhead_bytes = seal.overhead_bytes(seal.needs_address()) as u32;
+        let packet_bytes = mtu_bytes.saturating_add(overhead_bytes);
         let bundle_packets = 65_507 / packet_bytes.max(1);
         Geometry::new(GeometryConfig {
             mtu_bytes,
@@ -132,6 +136,7 @@ impl Hello {
             generations: self.generations,
             max_message_bytes: self.max_message_bytes,
             tag: self.tag,
+            wire: self.wire()?,
         };
         let channels = self.end.check()?.min(host.channels);
         let packet_bytes = smaller(host.packet_bytes, self.packet_bytes);

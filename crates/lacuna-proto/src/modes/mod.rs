@@ -20,6 +20,7 @@
 
 mod acked;
 pub mod auto;
+pub mod bounded;
 pub mod ec;
 pub mod raw;
 pub mod sr;
@@ -43,6 +44,8 @@ pub enum Mode {
     Erasure(ec::Config),
     /// Selective repeat, with parity for the end of each message: as much as the path needs.
     Auto,
+    /// No repair; receives end in time with what is there. OptiNIC 3.1, Celeris III.
+    Bounded(bounded::Config),
 }
 
 /// All modes: name, summary, value.
@@ -68,6 +71,11 @@ pub const TABLE: &[ModeEntry] = &[
         summary: "erasure code ec:mds:32:8; parity repairs a loss where it lands",
         mode: Mode::EC,
     },
+    ModeEntry {
+        name: "bounded",
+        summary: "no repair; a receive ends in time with what is there",
+        mode: Mode::BOUNDED,
+    },
 ];
 
 /// An entry of [`TABLE`].
@@ -88,11 +96,16 @@ impl Mode {
     /// Erasure coding with the code of the paper's evaluation.
     pub const EC: Self = Self::Erasure(ec::Config { code: Code::MDS_32_8 });
 
+    /// No repair, with the usual window.
+    pub const BOUNDED: Self =
+        Self::Bounded(bounded::Config { window: bounded::WINDOW, code: None });
+
     /// The code whose parity messages carry, if any.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Erasure(config) => Some(config.code),
             Self::Auto => Some(auto::CODE),
+            Self::Bounded(config) => config.code,
             Self::Raw | Self::SelectiveRepeat(_) => None,
         }
     }
@@ -100,7 +113,10 @@ impl Mode {
     /// Sending machine of one message.
     pub fn sender(&self, shape: MessageShape) -> SendMachine {
         match self {
-            Self::Raw => SendMachine::Raw(raw::Sender::new(shape)),
+            Self::Raw | Self::Bounded(bounded::Config { code: None, .. }) => {
+                SendMachine::Raw(raw::Sender::new(shape))
+            }
+            Self::Bounded(_) => SendMachine::Bounded(Box::new(bounded::Sender::new(shape))),
             Self::SelectiveRepeat(config) => {
                 SendMachine::SelectiveRepeat(sr::Sender::new(*config, shape))
             }
@@ -117,7 +133,7 @@ impl Mode {
     /// The receiving machine of one message.
     pub fn receiver(&self) -> RecvMachine {
         match self {
-            Self::Raw => RecvMachine::Raw(raw::Receiver),
+            Self::Raw | Self::Bounded(_) => RecvMachine::Raw(raw::Receiver),
             Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver::default()),
             Self::Erasure(_) | Self::Auto => RecvMachine::Erasure(ec::Receiver::default()),
         }
@@ -130,14 +146,30 @@ impl Mode {
 
     /// Whether the sender keeps a message until the peer has all of it.
     pub fn is_reliable(&self) -> bool {
-        !matches!(self, Self::Raw)
+        !matches!(self, Self::Raw | Self::Bounded(_))
+    }
+
+    /// What the receiver hears of messages that end in time, in the mode where they do.
+    pub(crate) fn watch(&self, channels: u8) -> Option<bounded::Watch> {
+        match self {
+            Self::Bounded(config) => Some(bounded::Watch::new(config.window, channels)),
+            Self::Raw | Self::SelectiveRepeat(_) | Self::Erasure(_) | Self::Auto => None,
+        }
     }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Erasure(ec::Config { code }) = self {
-            return write!(f, "ec:{code}");
+        match self {
+            Self::Erasure(ec::Config { code }) => return write!(f, "ec:{code}"),
+            Self::Bounded(bounded::Config { window, code }) => {
+                f.write_str("bounded")?;
+                if *window != bounded::WINDOW {
+                    write!(f, ":{window}")?;
+                }
+                return code.map_or(Ok(()), |code| write!(f, "+ec:{code}"));
+            }
+            Self::Raw | Self::SelectiveRepeat(_) | Self::Auto => {}
         }
         let entry = TABLE.iter().find(|entry| entry.mode == *self);
         f.write_str(entry.map_or("?", |entry| entry.name))
@@ -148,7 +180,7 @@ impl fmt::Display for Mode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
     /// The name is not in [`TABLE`].
-    #[error("unknown mode \"{name}\": one of {}, ec:CODE:K:M", TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "))]
+    #[error("unknown mode \"{name}\": one of {}, ec:CODE:K:M, bounded:WINDOW", TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -161,17 +193,41 @@ pub enum ModeError {
         /// Why.
         source: CodeError,
     },
+    /// The window of a bounded mode is no number, or out of range.
+    #[error(
+        "mode \"{name}\": the window is a number of receives from 1 to {}, as in bounded:8",
+        bounded::WINDOW_MAX
+    )]
+    Window {
+        /// What was asked for.
+        name: String,
+    },
 }
 
 impl FromStr for Mode {
     type Err = ModeError;
 
     fn from_str(name: &str) -> Result<Self, ModeError> {
+        let code_of = |code: &str| {
+            code.parse().map_err(|source| ModeError::Code { name: name.to_owned(), source })
+        };
         if let Some(code) = name.strip_prefix("ec:") {
-            return match code.parse() {
-                Ok(code) => Ok(Self::Erasure(ec::Config { code })),
-                Err(source) => Err(ModeError::Code { name: name.to_owned(), source }),
-            };
+            return Ok(Self::Erasure(ec::Config { code: code_of(code)? }));
+        }
+        let (bounds, code) = match name.split_once("+ec:") {
+            Some((bounds, code)) => (bounds, Some(code)),
+            None => (name, None),
+        };
+        let (kind, window) = match bounds.split_once(':') {
+            Some((kind, window)) => (kind, Some(window)),
+            None => (bounds, None),
+        };
+        if kind == "bounded" || kind == "best-effort" {
+            let window = window.map_or(Some(bounded::WINDOW), |window| window.parse().ok());
+            let window = window.filter(|window| (1..=bounded::WINDOW_MAX).contains(window));
+            let window = window.ok_or_else(|| ModeError::Window { name: name.to_owned() })?;
+            let code = code.map(code_of).transpose()?;
+            return Ok(Self::Bounded(bounded::Config { window, code }));
         }
         let name = if name == "sr:nack" { "sr" } else { name };
         TABLE
@@ -257,15 +313,18 @@ pub enum SendMachine {
     SelectiveRepeat(sr::Sender),
     /// See [`ec::Sender`].
     Erasure(Box<ec::Sender>),
+    /// See [`bounded::Sender`].
+    Bounded(Box<bounded::Sender>),
 }
 
-/// Calls a method on the machine of any mode.
+/// Calls a method on the sending machine of any mode.
 macro_rules! each {
     ($self:expr, $machine:ident => $call:expr) => {
         match $self {
             Self::Raw($machine) => $call,
             Self::SelectiveRepeat($machine) => $call,
             Self::Erasure($machine) => $call,
+            Self::Bounded($machine) => $call,
         }
     };
 }
@@ -317,7 +376,7 @@ impl SendMachine {
     pub fn deferred(&mut self) -> Option<&mut ec::Sender> {
         match self {
             Self::Erasure(machine) => Some(machine),
-            Self::Raw(_) | Self::SelectiveRepeat(_) => None,
+            Self::Raw(_) | Self::SelectiveRepeat(_) | Self::Bounded(_) => None,
         }
     }
 
@@ -346,7 +405,11 @@ pub enum RecvMachine {
 impl RecvMachine {
     /// The acknowledgement that the sender needs now; its bitmap is written to `scratch`.
     pub fn poll_ack<'s>(&mut self, receive: &Receive, scratch: &'s mut [u8]) -> Option<Ack<'s>> {
-        each!(self, machine => machine.poll_ack(receive, scratch))
+        match self {
+            Self::Raw(machine) => machine.poll_ack(receive, scratch),
+            Self::SelectiveRepeat(machine) => machine.poll_ack(receive, scratch),
+            Self::Erasure(machine) => machine.poll_ack(receive, scratch),
+        }
     }
 }
 
@@ -360,10 +423,24 @@ mod tests {
             assert_eq!(entry.name.parse(), Ok(entry.mode));
             assert_eq!(entry.mode.to_string().parse(), Ok(entry.mode));
         }
-        for name in ["auto", "raw", "sr", "sr:rto", "ec:mds:32:8", "ec:xor:32:8", "ec:mds:1:254"] {
+        for name in [
+            "auto",
+            "raw",
+            "sr",
+            "sr:rto",
+            "ec:mds:32:8",
+            "ec:xor:32:8",
+            "ec:mds:1:254",
+            "bounded",
+            "bounded:1",
+            "bounded:1024",
+            "bounded+ec:mds:32:2",
+            "bounded:4+ec:xor:32:8",
+        ] {
             assert_eq!(name.parse::<Mode>().map(|mode| mode.to_string()), Ok(name.to_owned()));
         }
         assert_eq!("ec".parse::<Mode>(), "ec:mds:32:8".parse());
+        assert_eq!("best-effort:8".parse::<Mode>(), "bounded".parse());
     }
 
     #[test]
@@ -374,7 +451,11 @@ mod tests {
             ("ec:xor:4:8", "m = 8 is more than k = 4"),
             ("ec:mds:32", "KIND:K:M"),
             ("ec:", "KIND:K:M"),
-            ("ecc", "one of auto, raw, sr, sr:rto, ec, ec:CODE:K:M"),
+            ("ecc", "one of auto, raw, sr, sr:rto, ec, bounded, ec:CODE:K:M, bounded:WINDOW"),
+            ("bounded:0", "a number of receives from 1 to 1024"),
+            ("bounded:x", "a number of receives from 1 to 1024"),
+            ("bounded+ec:mds:32", "KIND:K:M"),
+            ("sr+ec:mds:32:2", "unknown mode"),
         ] {
             let error = name.parse::<Mode>().unwrap_err().to_string();
             assert!(error.contains(text), "{error}");

@@ -222,7 +222,8 @@ impl QueuePair {
         let (mut has_report, mut has_flush) = (false, false);
         for frame in body.frames() {
             match frame? {
-                Frame::Padding(_) => {}
+                // What is relayed comes with last words only (`handshake/goodbye.rs`).
+                Frame::Padding(_) | Frame::Relayed(_) => {}
                 Frame::Probe(probe) => {
                     if self.control.replies.len() < REPLIES_MAX {
                         let (id, echo_ns) = (probe.id, probe.sent_ns);
@@ -243,7 +244,8 @@ impl QueuePair {
                 Frame::Receives(receives) if is_newest => {
                     self.send.on_receives(&receives);
                 }
-                Frame::Report(_) | Frame::Receives(_) => {}
+                Frame::ReceivesBefore(before) if is_newest => self.send.on_before(&before),
+                Frame::Report(_) | Frame::Receives(_) | Frame::ReceivesBefore(_) => {}
                 Frame::Ack(ack) => self.send.on_ack(sequence, &ack),
                 Frame::Flush(flush) => {
                     for mark in flush.marks().iter().filter(|mark| mark.channel == channel) {
@@ -255,10 +257,25 @@ impl QueuePair {
                     self.arrivals.request(now_ns);
                 }
                 Frame::Cancel(cancel) => {
-                    if self.recv.on_cancel(cancel.message, cancel.reason) {
+                    let grace_ns = self.grace_ns();
+                    if self.recv.on_cancel(now_ns, cancel.message, cancel.reason, grace_ns) {
                         self.pending_events.add(Changes::RECEIVE_ENDED);
                     }
                     self.arrivals.request(now_ns);
+                }
+                Frame::Sent(sent) if sent.channel == channel => {
+                    let grace_ns = self.grace_ns();
+                    if self.recv.on_word(now_ns, channel, sent.before, grace_ns) {
+                        self.pending_events.add(Changes::RECEIVE_ENDED);
+                    }
+                }
+                Frame::Sent(_) => {}
+                Frame::Read(read) => self.on_read(now_ns, &read),
+                Frame::ReadRefused(refused) => {
+                    if self.reads.on_refused(&refused) {
+                        self.pending_events.add(Changes::READ_ENDED);
+                        self.on_reads_changed();
+                    }
                 }
             }
         }
@@ -276,6 +293,7 @@ impl QueuePair {
             self.path.end_report(now_ns);
             self.watch_mtu(now_ns);
         }
+        self.reap(now_ns);
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);
         let owes = self.peer_owes_answer();
         self.control.track_silence(now_ns, owes);
@@ -313,10 +331,17 @@ impl QueuePair {
             Some(_) => Vec::new(),
             None => self.send.poll_cancels(now_ns, self.path.rto_ns()),
         };
+        let reads_due = channel == 0 && probe_pieces.is_none() && self.reads.has_due(now_ns);
+        let word = match probe_pieces {
+            Some(_) => None,
+            None => self.poll_word(now_ns, channel),
+        };
         if probe_pieces.is_none()
             && !reports
             && !sends_flush
             && cancels.is_empty()
+            && word.is_none()
+            && !reads_due
             && self.control.is_idle()
         {
             return None;
@@ -352,6 +377,12 @@ impl QueuePair {
         }
         for cancel in cancels {
             writer.push(&Frame::Cancel(cancel));
+        }
+        if reads_due {
+            self.write_reads(now_ns, writer);
+        }
+        if let Some(word) = word {
+            writer.push(&Frame::Sent(word));
         }
         if sends_flush {
             let mut flush = Flush::new(self.send.started());

@@ -94,7 +94,7 @@ impl Encoder {
         let start =
             data.len().min(submessage as usize * layout.data_packets() as usize * mtu_bytes);
         let end = data.len().min(start + layout.data_packets() as usize * mtu_bytes);
-        let data = data.range(start, end - start);
+        let data = &*data.borrow_or_copy(start, end - start);
         let chunk_bytes = layout.chunk_packets() as usize * mtu_bytes;
         let chunks = data.len().div_ceil(chunk_bytes).max(1) as u32;
         let count = layout.parity_chunks(chunks).min(count) as usize;

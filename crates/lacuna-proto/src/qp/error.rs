@@ -6,6 +6,9 @@ use lacuna_wire::CancelReason;
 /// Posting a receive failed. The caller's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostReceiveError {
+    /// The peer of this queue pair writes to regions, without receives. The caller's fault.
+    #[error("a one-sided queue pair takes no receives: its peer writes to regions")]
+    OneSided,
     /// Not enough slots are free.
     #[error(
         "no free slot: the receive needs {needed}, and {open} of {slots} are open; complete one first"
@@ -45,6 +48,12 @@ impl PostReceiveError {
 /// Posting a send failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostSendError {
+    /// The queue pair sends nothing but writes to regions. The caller's fault.
+    #[error("a one-sided queue pair sends no messages, it writes to regions")]
+    OneSided,
+    /// The queue pair writes to no regions. The caller's fault.
+    #[error("this queue pair writes to no regions: use a one-sided one")]
+    NoRegions,
     /// The queue pair is not connected yet. The caller's fault.
     #[error("the queue pair is not connected: hand it the peer's info first")]
     NotConnected,
@@ -86,6 +95,18 @@ pub enum PostSendError {
         len_bytes: u64,
         /// Bytes of a chunk.
         chunk_bytes: u64,
+    },
+    /// What was offered of a send is outside of it. The caller's fault.
+    #[error(
+        "bytes {offset_bytes}+{offered_bytes} were offered of a send that has {len_bytes} bytes"
+    )]
+    OutsideOfSend {
+        /// Offset of what was offered.
+        offset_bytes: u64,
+        /// Its length.
+        offered_bytes: u64,
+        /// Bytes of the send.
+        len_bytes: u64,
     },
     /// There is no such send, or it has ended.
     #[error("no such send is open")]
@@ -145,6 +166,12 @@ pub enum SendFailure {
     /// The application cancelled the send.
     #[error("cancelled")]
     Cancelled,
+    /// The peer refused a write to a region: the key does not allow it, or was revoked, or the place is
+    /// outside of its range.
+    #[error(
+        "the peer refused the write: the key does not allow it, was revoked, or ends before the place"
+    )]
+    Refused,
     /// The peer closed its receive before everything had come.
     #[error("the peer closed its receive before the message was complete")]
     ClosedByPeer,

@@ -33,6 +33,12 @@ impl Changes {
     /// A receive has ended: its message is complete, its sender has cancelled it, or the application
     /// has closed it.
     pub const RECEIVE_ENDED: Self = Self(4);
+    /// The peer has written a message with an immediate to a region.
+    pub const WRITTEN: Self = Self(8);
+    /// A read has ended, well or not.
+    pub const READ_ENDED: Self = Self(16);
+    /// As many chunks of a receive are here as were [asked for](super::QueuePair::watch_chunks).
+    pub const CHUNKS: Self = Self(32);
 
     /// Whether the set has all of these.
     #[inline]

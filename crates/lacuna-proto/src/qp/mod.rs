@@ -9,22 +9,28 @@
 
 mod config;
 mod control;
+mod copies;
+mod deadlines;
 mod encode;
 mod error;
 mod event;
 mod flush;
+mod one_sided;
 mod outgoing;
 mod peer_receives;
 mod pmtu;
 mod proof;
 mod queues;
+mod reads;
 mod recv;
+mod scratch;
 mod send;
 mod stats;
 mod timers;
 mod transmit;
 mod user_send;
 mod waiting;
+mod words;
 
 pub use config::{Peer, QpConfig};
 pub use control::ControlError;
@@ -33,8 +39,12 @@ pub use error::{
 };
 pub use event::{Changes, Event};
 pub use pmtu::Narrowed;
-pub use recv::PostedReceive;
-pub use send::SendStats;
+pub use reads::{
+    PostReadError, READ_BYTES_MAX, READS_OPEN_MAX, ReadFailure, ReadId, ReadRequest, ReadStatus,
+};
+pub use recv::Written;
+pub use recv::{EndStats, Grace, PostedReceive, RecvOptions, RecvRequest};
+pub use send::{SendStats, Target};
 pub use stats::{ChannelStats, QpStats};
 pub use timers::Timer;
 pub use transmit::Transmit;
@@ -46,6 +56,7 @@ use event::PendingEvents;
 use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_path::controller::{Setup, StartRate};
+use lacuna_path::lateness::Lateness;
 use lacuna_path::memory::{PathLosses, PathRecord};
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_path::rtt::RttEstimator;
@@ -54,11 +65,14 @@ use lacuna_path::small_vec::SmallVec;
 use lacuna_path::{IP_UDP_BYTES, Path};
 use lacuna_place::discard::Discard;
 use lacuna_place::placement::Placement;
+use lacuna_place::region::KeyTable;
 use lacuna_place::summary::BurstSummary;
 use lacuna_place::table::RecvTable;
 use lacuna_place::writer::ChannelWriter;
+use lacuna_wire::{ControlWriter, Packet};
 use recv::RecvSide;
 use send::SendSide;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Slack on top of two round trips before a peer that was asked counts as silent: the time to the
@@ -67,8 +81,10 @@ const ANSWER_SLACK_NS: u64 = 100_000_000;
 
 /// The counts of a burst that the path needs.
 fn arrived(burst: &BurstSummary) -> ArrivedBurst {
+    let refused = Discard::REFUSING.map(|reason| burst.discarded[reason.index()]);
+    let in_vain = burst.discarded[Discard::Late.index()] + refused.iter().sum::<u64>();
     ArrivedBurst {
-        packets: burst.packets + burst.duplicates + burst.discarded[Discard::Late.index()],
+        packets: burst.packets + burst.duplicates + in_vain,
         duplicate_packets: burst.duplicates,
         marked_packets: burst.marked,
         bytes: burst.bytes,
@@ -84,6 +100,10 @@ fn arrived(burst: &BurstSummary) -> ArrivedBurst {
 pub struct QueuePair {
     config: QpConfig,
     table: Arc<RecvTable>,
+    /// Keys of the regions that the peer writes, if this is a one-sided queue pair.
+    keys: Option<(Arc<KeyTable>, u64)>,
+    reads: reads::Reads,
+    copies: copies::Copies,
     writers: Vec<ChannelWriter>,
     peer: Option<Peer>,
     send: SendSide,
@@ -91,6 +111,10 @@ pub struct QueuePair {
     path: Path,
     arrivals: Arrivals,
     control: Control,
+    /// The sender's words, in a mode that repairs nothing and ends in time.
+    words: Option<words::Words>,
+    /// How late packets come, in the same modes.
+    lateness: Option<Lateness>,
     /// Proof of the packet size; `None` once full packets are known to pass.
     proof: Option<proof::Proof>,
     mtu: pmtu::PathMtu,
@@ -127,15 +151,21 @@ impl QueuePair {
             seed: u64::from(config.rkey) << 32 | u64::from(config.qkey),
         };
         let controller = config.controller.build(setup);
+        let ends_in_time = config.mode.watch(channels).is_some();
         Self {
             send: SendSide::new(geometry, config.mode, config.policy, codec),
             recv: RecvSide::new(geometry, config.mode, table.clone()),
             path: Path::new(channels, config.first_psn, controller, config.rto),
             arrivals,
             control: Control::new(channels),
+            words: ends_in_time.then(|| words::Words::new(channels)),
+            lateness: ends_in_time.then(|| Lateness::new(channels)),
             proof: None,
             mtu: pmtu::PathMtu::default(),
             table,
+            keys: None,
+            reads: reads::Reads::default(),
+            copies: copies::Copies::default(),
             writers,
             peer: None,
             failure: Arc::default(),
@@ -294,6 +324,21 @@ impl QueuePair {
         &self.failure
     }
 
+    /// The peer's number of this queue pair, once it is connected.
+    pub fn peer_number(&self) -> Option<u32> {
+        self.peer.map(|peer| peer.queue_pair)
+    }
+
+    /// The body of a control packet with this end's state: its last words before it fails.
+    pub fn last_words(&mut self, now_ns: u64, writer: &mut ControlWriter) -> Option<Vec<u8>> {
+        self.request_report(now_ns);
+        let seal = self.config.geometry.seal();
+        match seal.parse(self.poll_control(now_ns, 0, writer)?) {
+            Ok(Packet::Control(_, body)) => Some(body.to_vec()),
+            _ => None,
+        }
+    }
+
     // ---- receives ----
 
     /// Posts a receive of any length and opens the peer's window for it.
@@ -302,7 +347,27 @@ impl QueuePair {
         now_ns: u64,
         buffer: Placement,
     ) -> Result<PostedReceive, PostReceiveError> {
-        let posted = self.recv.post(buffer)?;
+        self.post_receive_with(
+            now_ns,
+            RecvRequest { buffer, options: RecvOptions::default(), notifies: false },
+        )
+    }
+
+    /// As [`QueuePair::post_receive`], with a deadline or a grace. The caller must wake the owner if
+    /// [`QueuePair::receive_due_ns`] comes forward by it.
+    pub fn post_receive_with(
+        &mut self,
+        now_ns: u64,
+        request: RecvRequest,
+    ) -> Result<PostedReceive, PostReceiveError> {
+        let safe_ns = match &self.lateness {
+            Some(lateness) => {
+                let rtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+                (recv::ROUND_TRIPS * rtt_ns).max(lateness.window_ns())
+            }
+            None => 0,
+        };
+        let posted = self.recv.post(now_ns, request, safe_ns)?;
         if self.recv.sender_runs_short() {
             self.arrivals.request(now_ns);
         } else {
@@ -315,6 +380,11 @@ impl QueuePair {
     /// the caller must then wake the owner.
     pub fn report_due_ns(&self) -> Option<u64> {
         self.arrivals.due_ns()
+    }
+
+    /// When the next receive ends if nothing more of it comes, by its deadline or its grace.
+    pub fn receive_due_ns(&self) -> Option<u64> {
+        self.recv.poll_timeout()
     }
 
     /// Why a receive will never be complete, if that is known.
@@ -331,6 +401,14 @@ impl QueuePair {
         self.pending_events.add(Changes::RECEIVE_ENDED);
     }
 
+    /// Has the owner told once ([`Changes::CHUNKS`]) when this many chunks of a receive are here; at once
+    /// if they are. The end of the receive is told anyway.
+    pub fn watch_chunks(&mut self, posted: &PostedReceive, chunks: u32) {
+        if self.recv.watch_chunks(posted, chunks) {
+            self.pending_events.add(Changes::CHUNKS);
+        }
+    }
+
     // ---- sends ----
 
     /// Queues a send of any length; it waits until its receive is posted.
@@ -343,6 +421,20 @@ impl QueuePair {
     pub fn post_send(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check()?;
         self.send.post(request)
+    }
+
+    /// As [`QueuePair::queue_send`], for data that become ready part by part: bytes are sent once they
+    /// were offered ([`QueuePair::offer`]), and repaired like others.
+    pub fn queue_send_offered(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
+        self.check()?;
+        self.send.queue_offered(request)
+    }
+
+    /// Bytes of such a send are ready, and do not change any more. Parts of whole chunks spare repeated
+    /// packets.
+    pub fn offer(&mut self, id: SendId, bytes: Range<u64>) -> Result<(), PostSendError> {
+        self.check()?;
+        self.send.offer(id, bytes)
     }
 
     /// Opens a streaming send to the next posted receive. Nothing is retransmitted: the caller
@@ -373,6 +465,22 @@ impl QueuePair {
     /// State of a send; `None` once it was released.
     pub fn send_status(&self, id: SendId) -> Option<SendStatus> {
         self.send.status(id)
+    }
+
+    /// Has [`QueuePair::poll_ended_send`] tell when a send has ended. It is not to be released.
+    pub fn notify_send(&mut self, id: SendId) {
+        self.send.notify(id);
+    }
+
+    /// The next send that has ended, of those that [`QueuePair::notify_send`] was called for. To be asked
+    /// for when [`Event::Changed`] or [`Event::Failed`] was told.
+    pub fn poll_ended_send(&mut self) -> Option<(SendId, Result<(), SendFailure>)> {
+        self.send.poll_ended()
+    }
+
+    /// The first message of the next receive that is over, of those that were posted to be told of.
+    pub fn poll_ended_receive(&mut self) -> Option<u64> {
+        self.recv.poll_ended()
     }
 
     /// Forgets a send once it has ended.
@@ -412,14 +520,32 @@ impl QueuePair {
         stats.decode_ns += burst.decode_ns;
         stats.duplicates += burst.duplicates;
         stats.marked += burst.marked;
-        for (total, count) in stats.discarded.iter_mut().zip(burst.discarded) {
-            *total += count;
+        if burst.has_discarded {
+            for (total, count) in stats.discarded.iter_mut().zip(burst.discarded) {
+                *total += count;
+            }
         }
         let srtt_ns = self.path.rtt().smoothed_ns();
         self.arrivals.on_burst(now_ns, channel, &arrived(burst), srtt_ns);
         self.update_span(channel);
-        if let Some((low, high)) = burst.touched
-            && self.recv.on_touched(low, high)
+        if let Some(lateness) = &mut self.lateness {
+            let behind = burst.reorder_packets.max(burst.late_packets);
+            lateness.on_burst(now_ns, channel, burst.next_psn, behind, srtt_ns);
+        }
+        if let Some((keys, _)) = &self.keys {
+            let guessed = [Discard::UnknownKey, Discard::Scope, Discard::Guesses];
+            if guessed.iter().any(|reason| burst.discarded[reason.index()] > 0) {
+                keys.forgive_each_second(now_ns);
+            }
+        }
+        if let Some(number) = burst.refused {
+            self.recv.refuse(number);
+            self.reap(now_ns);
+            self.arrivals.request(now_ns);
+        }
+        let grace_ns = self.grace_ns();
+        if let Some(touched) = burst.touched
+            && self.recv.on_touched(now_ns, channel, touched, grace_ns)
         {
             // In an unreliable mode the sender does not wait for this, so the next report is soon
             // enough.
@@ -427,8 +553,17 @@ impl QueuePair {
                 self.arrivals.request(now_ns);
             }
             self.pending_events.add(Changes::RECEIVE_ENDED);
+            self.reap(now_ns);
+        }
+        if self.recv.are_chunks_here() {
+            self.pending_events.add(Changes::CHUNKS);
         }
         self.arrivals.due_ns()
+    }
+
+    /// How long packets may be late that the path has reordered.
+    fn grace_ns(&self) -> u64 {
+        self.lateness.as_ref().map_or(0, Lateness::window_ns)
     }
 
     /// The next run of data packets for `channel`, of at most `packets_max`.
@@ -454,7 +589,14 @@ impl QueuePair {
     /// Accounts for the runs polled since the last call: updates sends that have nothing left to
     /// send, flush timers, and whether the sender is out of data.
     pub fn on_polled(&mut self, now_ns: u64) {
-        self.send.on_polled(&mut self.path);
+        self.send.on_polled();
+        if self.reads.has_waiting() {
+            self.answer_reads(now_ns);
+        }
+        if !self.send.has_queued() {
+            self.path.on_out_of_data();
+        }
+        self.update_words();
         if self.polled_on == 0 {
             return;
         }
@@ -530,6 +672,18 @@ impl QueuePair {
         self.path.on_timeout(now_ns);
         let silent_ms = self.silent_ms(now_ns);
         self.timeouts += self.send.on_timeout(now_ns, silent_ms);
+        if self.recv.on_timeout(now_ns, self.grace_ns()) {
+            if self.config.mode.is_reliable() {
+                // The sender still works on it.
+                self.arrivals.request(now_ns);
+            }
+            self.pending_events.add(Changes::RECEIVE_ENDED);
+        }
+        self.reap(now_ns);
+        if self.reads.on_timeout(now_ns) {
+            self.pending_events.add(Changes::READ_ENDED);
+            self.on_reads_changed();
+        }
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -546,6 +700,8 @@ impl QueuePair {
 
     /// Whether this channel sends flushes: everything that may be sent was sent, and some of it is
     /// not acknowledged; or, on the first channel, nothing is in flight and the peer owes an answer.
+    // The compiler does not inline it by itself.
+    #[inline(always)]
     fn flushes_on(&self, channel: usize) -> bool {
         let is_idle = !self.send.has_queued() || self.path.is_blocked();
         let waits = match self.path.in_flight_bytes() {
@@ -558,7 +714,10 @@ impl QueuePair {
     /// Whether the peer owes an answer: data or messages are unacknowledged, or a send waits for a
     /// receive.
     fn peer_owes_answer(&self) -> bool {
-        self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_receive()
+        self.path.in_flight_bytes() > 0
+            || self.send.awaits_peer()
+            || self.send.wants_receive()
+            || self.reads.awaits_peer()
     }
 
     /// Time in which a peer that owes an answer has sent nothing, if longer than answers take; else 0.
@@ -577,6 +736,7 @@ impl QueuePair {
         if self.failure.set(failure).is_ok() {
             self.send.fail(failure);
             self.recv.fail(failure);
+            self.reads.fail(failure);
             self.pending_events.add_failure();
         }
     }

@@ -2,6 +2,7 @@
 //! repeats Cancel frames for messages that were cancelled.
 
 use super::queues::{Position, Queues};
+use super::send::Withheld;
 use super::transmit::Segment;
 use super::user_send::SendId;
 use crate::modes::SendMachine;
@@ -27,6 +28,8 @@ pub(super) struct Outgoing {
     /// Set once the message was cancelled: Cancel frames are sent until the peer has closed its
     /// receive.
     pub(super) cancelled: Option<CancelReason>,
+    /// Runs that wait for their bytes, if the send is offered part by part.
+    pub(super) withheld: Option<Box<Withheld>>,
     /// Entry of this message in `Messages::timers`.
     timer_ns: Option<u64>,
 }
@@ -47,15 +50,20 @@ impl Outgoing {
             injected: false,
             len_bytes,
             cancelled: None,
+            withheld: None,
             timer_ns: None,
         }
     }
 
-    /// Moves the runs that the machine wants sent to the channels' queues.
+    /// Moves the runs that the machine wants sent to the channels' queues, or withholds them.
+    #[inline]
     pub(super) fn enqueue_runs(&mut self, queues: &mut Queues, position: Position) {
         let Some(segment) = &self.segment else { return };
         while let Some(packets) = self.machine.poll_transmit() {
-            self.queued += queues.push(segment, &packets, position);
+            match &mut self.withheld {
+                None => self.queued += queues.push(segment, &packets, position),
+                Some(withheld) => withheld.add(&packets),
+            }
         }
     }
 }
@@ -89,10 +97,6 @@ impl Messages {
         self.by_number.binary_search_by_key(&number, |(found, _)| *found).ok()
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Outgoing> {
-        self.position(number).map(|at| &self.by_number[at].1)
-    }
-
     /// The caller calls [`Messages::update_timer`] if the machine's timeout may have changed.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
         self.position(number).map(|at| &mut self.by_number[at].1)
@@ -106,8 +110,9 @@ impl Messages {
         from.take_while(move |(number, _)| *number < end).map(|(_, outgoing)| outgoing)
     }
 
-    /// The first message with one of these numbers.
-    pub(super) fn first_of(&self, numbers: Range<u64>) -> Option<u64> {
+    /// The first message with one of these numbers, and its index.
+    #[inline]
+    pub(super) fn first_of(&self, numbers: Range<u64>) -> Option<(usize, u64)> {
         let is_before = |(number, _): &(u64, Outgoing)| *number < numbers.start;
         // Mostly it is the first message of all.
         let at = match self.by_number.front() {
@@ -115,7 +120,7 @@ impl Messages {
             _ => 0,
         };
         let (number, _) = self.by_number.get(at)?;
-        numbers.contains(number).then_some(*number)
+        numbers.contains(number).then_some((at, *number))
     }
 
     /// Adds a message with a higher number than all before it.
@@ -126,12 +131,17 @@ impl Messages {
         self.by_number.back_mut().map(|(_, outgoing)| outgoing).expect("pushed just now")
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Outgoing> {
-        let (_, outgoing) = self.by_number.remove(self.position(number)?)?;
-        if let Some(due_ns) = outgoing.timer_ns {
-            self.timers.remove(&(due_ns, number));
+    /// Removes the message with this index ([`Messages::first_of`]), and returns it with its number. (Both,
+    /// because taking them apart would be a copy.)
+    #[inline]
+    pub(super) fn remove_at(&mut self, at: usize) -> Option<(u64, Outgoing)> {
+        if let Some(due_ns) = self.by_number[at].1.timer_ns {
+            self.timers.remove(&(due_ns, self.by_number[at].0));
         }
-        Some(outgoing)
+        match at {
+            0 => self.by_number.pop_front(),
+            _ => self.by_number.remove(at),
+        }
     }
 
     /// Cancels messages: nothing more of them is sent, and the peer is told.
@@ -140,6 +150,7 @@ impl Messages {
             if let Some(outgoing) = self.get_mut(number) {
                 outgoing.cancelled = Some(reason);
                 outgoing.segment = None;
+                outgoing.withheld = None;
                 self.cancel_due_ns = Some(now_ns);
                 self.update_timer(number);
             }

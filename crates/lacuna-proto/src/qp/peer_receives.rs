@@ -3,7 +3,7 @@
 //! Each Receives frame has the whole state: the finished messages, the number of posted receives and
 //! the length of each. Any frame may be lost; the next one repeats the state.
 
-use lacuna_wire::{Receives, Run};
+use lacuna_wire::{Receives, ReceivesBefore, Run};
 
 /// Most runs kept of one frame; receives beyond them count as not posted yet.
 const RUNS_MAX: usize = 256;
@@ -21,6 +21,10 @@ pub(crate) struct PeerReceives {
     /// Ascending.
     failed: Vec<u64>,
     runs: Vec<Run>,
+    /// How many receives began before `base`; `None` if the peer did not say.
+    before_base: Option<u64>,
+    /// What it said for the next frame.
+    told: Option<ReceivesBefore>,
 }
 
 /// State of a message at the peer.
@@ -46,12 +50,30 @@ pub(crate) struct NextReceive {
     pub(crate) capacity_bytes: u64,
 }
 
+/// The receive of a certain send, where the n-th send belongs to the n-th receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnReceive {
+    /// The peer awaits the send.
+    Open(NextReceive),
+    /// It is over.
+    Over,
+    /// It is not posted, as far as is known.
+    Unknown,
+}
+
 impl PeerReceives {
+    /// How many receives began before the base of the frame that follows.
+    pub(crate) fn on_before(&mut self, before: &ReceivesBefore) {
+        self.told = Some(*before).filter(|before| before.receives <= NUMBER_MAX);
+    }
+
     /// Takes in the peer's newest frame. A frame with impossible numbers is ignored.
     pub(crate) fn update(&mut self, frame: &Receives<'_>) {
         if frame.base > frame.posted || frame.posted > NUMBER_MAX {
             return;
         }
+        let told = self.told.take().filter(|before| before.base == frame.base);
+        self.before_base = told.map(|before| before.receives);
         self.base = frame.base;
         self.posted = frame.posted;
         self.finished.clear();
@@ -125,6 +147,64 @@ impl PeerReceives {
     }
 }
 
+impl PeerReceives {
+    /// The receive of the send that has `earlier` sends before it.
+    pub(crate) fn of_send(&self, earlier: u64) -> OwnReceive {
+        let Some(before_base) = self.before_base else { return OwnReceive::Unknown };
+        if earlier < before_base {
+            return OwnReceive::Over;
+        }
+        match self.locate(earlier - before_base) {
+            Some(receive) if self.status_of(receive.first) == PeerStatus::Open => {
+                OwnReceive::Open(receive)
+            }
+            Some(_) => OwnReceive::Over,
+            None => OwnReceive::Unknown,
+        }
+    }
+
+    /// All messages before this number are for receives of earlier sends, as far as is known.
+    pub(crate) fn end_of_earlier(&self, earlier: u64) -> u64 {
+        let Some(ahead) = self.before_base.and_then(|before| earlier.checked_sub(before)) else {
+            return 0;
+        };
+        let known = self.runs.iter().map(|run| u64::from(run.count));
+        let end = known.fold(self.base, u64::saturating_add);
+        // The last receive may go on behind what is known.
+        let end = if end >= self.posted { end } else { self.base };
+        self.locate(ahead).map_or(end, |receive| receive.first)
+    }
+
+    /// The receive that begins as the `ahead`-th from the base on, if all of it is posted.
+    fn locate(&self, ahead: u64) -> Option<NextReceive> {
+        let (mut number, mut begun) = (self.base, 0_u64);
+        let mut receive: Option<NextReceive> = None;
+        for run in &self.runs {
+            let count = u64::from(run.count);
+            if run.continues {
+                if let Some(receive) = &mut receive {
+                    let more = count.saturating_mul(run.capacity_bytes);
+                    receive.capacity_bytes = receive.capacity_bytes.saturating_add(more);
+                }
+            } else {
+                if receive.is_some() {
+                    return receive;
+                }
+                if let Some(index) = ahead.checked_sub(begun).filter(|index| *index < count) {
+                    let first = number.saturating_add(index);
+                    receive = Some(NextReceive { first, capacity_bytes: run.capacity_bytes });
+                    if index + 1 < count {
+                        return receive;
+                    }
+                }
+                begun = begun.saturating_add(count);
+            }
+            number = number.saturating_add(count);
+        }
+        receive.filter(|_| number >= self.posted)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +258,37 @@ mod tests {
     fn a_receive_that_is_cut_off_is_not_posted_yet() {
         let receives = receives(0, 3, &[], &[], &[run(1, 100, false), run(1, 100, true)]);
         assert_eq!(receives.next_receive(0), None);
+    }
+
+    #[test]
+    fn the_nth_send_is_for_the_nth_receive_however_many_are_over() {
+        let runs = [run(1, 100, true), run(2, 100, false), run(1, 40, true), run(3, 7, false)];
+        let mut receives = PeerReceives::default();
+        let frame = |base, finished| Receives {
+            base,
+            posted: base + 7,
+            finished,
+            failed_from: 0,
+            failed: U64List::from_values(&[]),
+            runs: RunList::from_runs(&runs),
+        };
+        receives.update(&frame(10, &[]));
+        assert_eq!(receives.of_send(3), OwnReceive::Unknown, "the peer has not said");
+        receives.on_before(&ReceivesBefore { base: 10, receives: 4 });
+        // The fourth of these slots is of a receive that is over.
+        receives.update(&frame(10, &[0b1_0000]));
+        let open = |first, capacity_bytes| OwnReceive::Open(NextReceive { first, capacity_bytes });
+        let found: Vec<_> = (2..10).map(|earlier| receives.of_send(earlier)).collect();
+        let (over, unknown) = (OwnReceive::Over, OwnReceive::Unknown);
+        let expected =
+            [over, over, open(11, 100), open(12, 140), over, open(15, 7), open(16, 7), unknown];
+        assert_eq!(found, expected);
+        let ends: Vec<_> = (3..10).map(|earlier| receives.end_of_earlier(earlier)).collect();
+        assert_eq!(ends, [0, 11, 12, 14, 15, 16, 17]);
+        // What was said of another frame says nothing.
+        receives.on_before(&ReceivesBefore { base: 11, receives: 5 });
+        receives.update(&frame(10, &[]));
+        assert_eq!(receives.of_send(5), OwnReceive::Unknown);
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl Queues {
 
     /// The message and the most packets that [`Queues::take`] would give `channel`, if that is a
     /// repair.
+    #[inline]
     pub(super) fn next_repair(&self, channel: u8) -> Option<(u64, Range<u32>)> {
         let queued = self.channels[usize::from(channel)].repairs.front()?;
         let number = queued.segment.number;
@@ -212,6 +213,7 @@ mod tests {
             immediate: None,
             peer_queue_pair: 1,
             rkey: 0,
+            target: None,
             encoder: None,
         });
         let mut queues = Queues::new(geometry);

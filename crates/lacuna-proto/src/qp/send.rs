@@ -5,9 +5,16 @@
 //! posted receive (SDR-RDMA 3.1.3). A send whose receive is not posted yet waits in order.
 
 mod assign;
+mod fences;
+mod offers;
+mod pairing;
 mod parity;
 mod repairs;
 mod stream;
+mod writes;
+
+pub(super) use offers::Withheld;
+pub use writes::Target;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
 use super::event::{Changes, PendingEvents};
@@ -20,13 +27,16 @@ use super::waiting::Waiting;
 use crate::modes::auto::{Chooser, Policy};
 use crate::modes::{Mode, SentRun};
 use assign::Assigned;
+use fences::Fences;
 use lacuna_code::Codec;
 use lacuna_path::Path;
 use lacuna_path::ledger::{LedgerEntry, Sent};
 use lacuna_place::geometry::Geometry;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
+use offers::Offers;
 use std::ops::Range;
 use std::sync::Arc;
+use writes::Writes;
 
 /// Most sends that may wait for the peer's receives. A judgement.
 const WAITING_MAX: usize = 65_536;
@@ -52,6 +62,18 @@ pub(crate) struct SendSide {
     messages: Messages,
     sends: UserSends,
     queues: Queues,
+    /// Nothing is sent but writes to regions.
+    is_one_sided: bool,
+    /// The n-th send belongs to the peer's n-th receive, and is lost with it (`pairing.rs`). Else it
+    /// takes the first open one.
+    pairs_in_order: bool,
+    writes: Writes,
+    /// Sends whose data are offered part by part.
+    offers: Offers,
+    /// Sends that wait for earlier ones to end.
+    fences: Fences,
+    /// Streams and sends that may still grow, with their first numbers; others until the next look.
+    growing: Vec<(u64, SendId)>,
     /// Messages of which the last queued run on a channel was polled, for `on_polled`.
     polled: Vec<u64>,
     /// Only in the mode `auto`.
@@ -110,6 +132,12 @@ impl SendSide {
             messages: Messages::default(),
             sends: UserSends::default(),
             queues: Queues::new(geometry),
+            is_one_sided: false,
+            pairs_in_order: matches!(mode, Mode::Bounded(_)),
+            writes: Writes::default(),
+            offers: Offers::default(),
+            fences: Fences::default(),
+            growing: Vec::new(),
             polled: Vec::new(),
             pending_events: PendingEvents::default(),
             wants_receive: false,
@@ -125,22 +153,64 @@ impl SendSide {
 
     /// Queues a send; it waits until its receive is posted.
     pub(crate) fn queue(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
+        self.queue_then(request, |_, _| ())
+    }
+
+    /// As [`SendSide::queue`]; `prepare` is called before anything of it may be sent.
+    #[inline(always)]
+    fn queue_then(
+        &mut self,
+        request: SendRequest,
+        prepare: impl FnOnce(&mut Self, SendId),
+    ) -> Result<SendId, PostSendError> {
+        if self.is_one_sided {
+            return Err(PostSendError::OneSided);
+        }
+        self.queue_any(request, prepare)
+    }
+
+    /// As [`SendSide::queue_then`], on a queue pair of either kind.
+    #[inline(always)]
+    fn queue_any(
+        &mut self,
+        request: SendRequest,
+        prepare: impl FnOnce(&mut Self, SendId),
+    ) -> Result<SendId, PostSendError> {
         self.check(request.immediate)?;
-        if self.waiting.len() >= WAITING_MAX {
-            return Err(PostSendError::QueueFull { waiting: self.waiting.len() });
+        let waiting = self.waiting.len() + self.fences.len();
+        if waiting >= WAITING_MAX {
+            return Err(PostSendError::QueueFull { waiting });
         }
         let id = self.sends.admit(request.data.len() as u64, request.deadline_ns);
-        match self.peer_receives.next_receive(self.next_number).filter(|_| self.waiting.is_empty())
-        {
+        prepare(self, id);
+        if self.fences.is_idle() {
+            self.enqueue_send(id, request);
+        } else if let Some(request) = self.hold(id, request) {
+            self.enqueue_send(id, request);
+        }
+        Ok(id)
+    }
+
+    /// Assigns a send to its receive, or queues it until that is posted.
+    #[inline(always)]
+    fn enqueue_send(&mut self, id: SendId, request: SendRequest) {
+        if self.pairs_in_order {
+            self.waiting.push(id, request);
+            return self.assign_waiting();
+        }
+        let len_bytes = request.data.len() as u64;
+        match self.receive_for(len_bytes).filter(|_| self.waiting.is_empty()) {
             Some(receive) => self.assign_if_fits(id, request, receive),
             None => self.waiting.push(id, request),
         }
-        Ok(id)
     }
 
     /// Starts a send, if its receive is posted.
     pub(crate) fn post(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check(request.immediate)?;
+        if self.is_one_sided {
+            return Err(PostSendError::OneSided);
+        }
         let receive = self.next_receive()?;
         let len_bytes = request.data.len() as u64;
         if len_bytes > receive.capacity_bytes {
@@ -175,6 +245,16 @@ impl SendSide {
         })
     }
 
+    /// See [`UserSends::notify`].
+    pub(crate) fn notify(&mut self, id: SendId) {
+        self.sends.notify(id);
+    }
+
+    /// See [`UserSends::poll_ended`].
+    pub(crate) fn poll_ended(&mut self) -> Option<(SendId, Result<(), SendFailure>)> {
+        self.sends.poll_ended()
+    }
+
     /// Forgets a send once it has ended. A send in progress goes on.
     pub(crate) fn release(&mut self, id: SendId) {
         self.sends.release(id);
@@ -185,6 +265,7 @@ impl SendSide {
         if self.end(now_ns, id, CancelReason::Cancelled, SendFailure::Cancelled) {
             self.drop_queued();
         }
+        self.lift_fences();
     }
 
     /// A send's deadline has passed; the peer has been silent for `silent_ms`. Returns the same as
@@ -210,7 +291,9 @@ impl SendSide {
         self.build_before(numbers.end);
         self.messages.cancel(now_ns, numbers, reason);
         self.waiting.remove(id);
+        self.fences.remove(id);
         self.settle(id, Err(failure));
+        self.pass_over();
         had_started
     }
 
@@ -260,6 +343,9 @@ impl SendSide {
     fn collect_runs(&mut self, number: u64, position: Position) {
         if let Some(outgoing) = self.messages.get_mut(number) {
             outgoing.enqueue_runs(&mut self.queues, position);
+            if outgoing.withheld.is_some() {
+                self.release_runs(number, position);
+            }
         }
     }
 
@@ -272,6 +358,18 @@ impl SendSide {
     /// Number of the next message: all before it belong to some send, built yet or not.
     pub(crate) fn started(&self) -> u64 {
         self.next_number
+    }
+
+    /// The number before which everything of the messages was sent on this channel; 0 while something
+    /// is queued for it.
+    pub(crate) fn sent_before(&mut self, channel: usize) -> u64 {
+        if !self.queues.is_empty_on(channel) {
+            return 0;
+        }
+        let (sends, offers) = (&self.sends, &self.offers);
+        let is_streaming = |id: SendId| sends.get(id).is_some_and(|send| send.streaming);
+        self.growing.retain(|(_, id)| is_streaming(*id) || offers.is_open(*id));
+        self.growing.iter().map(|(number, _)| *number).fold(self.next_number, u64::min)
     }
 
     /// Whether anything is queued.
@@ -325,7 +423,10 @@ impl SendSide {
         if waiting == 0 {
             return None;
         }
-        let (most, pieces) = (self.payload_bytes_max, self.pieces);
+        let (most, pieces) = match self.is_one_sided {
+            true => (self.geometry.mtu_bytes(), 1),
+            false => (self.payload_bytes_max, self.pieces),
+        };
         let on_the_wire = waiting.saturating_mul(pieces);
         let packet_bytes = u64::from(most + self.geometry.overhead_bytes(false));
         let allowed = path.allowance_packets(now_ns, index, packet_bytes, on_the_wire);
@@ -374,19 +475,17 @@ impl SendSide {
     }
 
     /// Accounts for the runs polled since the last call.
-    pub(crate) fn on_polled(&mut self, path: &mut Path) {
+    pub(crate) fn on_polled(&mut self) {
         while let Some(number) = self.polled.pop() {
             self.check_injected(number);
         }
-        if !self.has_queued() {
-            path.on_out_of_data();
-        }
+        self.lift_fences();
     }
 
     /// Marks a message as injected once all of it was sent once.
     fn check_injected(&mut self, number: u64) {
         let Some(outgoing) = self.messages.get_mut(number) else { return };
-        if outgoing.injected || outgoing.queued > 0 {
+        if outgoing.injected || outgoing.queued > 0 || outgoing.withheld.is_some() {
             return;
         }
         let id = outgoing.send;
@@ -410,34 +509,42 @@ impl SendSide {
     /// Takes in the state of the peer's receives.
     pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) {
         let posted = self.peer_receives.posted();
+        let may_hold_back = !self.offers.is_empty();
         self.peer_receives.update(frame);
-        self.wants_receive &= self.peer_receives.next_receive(self.next_number).is_none();
+        self.wants_receive &= self.peek_receive().is_none();
         if self.peer_receives.posted() != posted {
             self.pending_events.add(Changes::RECEIVES_POSTED);
         }
         // The peer may have closed receives of messages that are not built yet.
         self.build_before(self.peer_receives.finished_end());
         let (mut next, mut were_queued) = (0, false);
-        while let Some(number) = self.messages.first_of(next..self.peer_receives.finished_end()) {
+        let end = self.peer_receives.finished_end();
+        while let Some((at, number)) = self.messages.first_of(next..end) {
             next = number + 1;
             let status = self.peer_receives.status_of(number);
-            if status != PeerStatus::Open {
+            if status != PeerStatus::Open
+                && let Some((_, outgoing)) = &self.messages.remove_at(at)
+            {
                 self.pending_events.add(Changes::SEND_ENDED);
-                were_queued |=
-                    self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
-                were_queued |= self.finish(number, status);
+                were_queued |= outgoing.queued > 0;
+                were_queued |= self.finish(outgoing, status);
             }
         }
         if were_queued {
             self.drop_queued();
         }
+        if may_hold_back {
+            // A send that held later ones back may have ended.
+            self.build_next();
+        }
         self.assign_waiting();
+        self.lift_fences();
     }
 
-    /// Ends a message. Returns whether other messages were cancelled with it, whose runs may be
-    /// queued.
-    fn finish(&mut self, number: u64, status: PeerStatus) -> bool {
-        let Some(outgoing) = self.messages.remove(number) else { return false };
+    /// Ends a message, which was removed. Returns whether other messages were cancelled with it, whose runs
+    /// may be queued.
+    #[inline]
+    fn finish(&mut self, outgoing: &Outgoing, status: PeerStatus) -> bool {
         let counts = outgoing.machine.counts();
         self.stats.retransmitted_chunks += counts.retransmitted_chunks;
         self.stats.fallbacks += counts.fallbacks;
@@ -462,7 +569,13 @@ impl SendSide {
         if !is_complete && outgoing.machine.awaits_peer() {
             // The other messages of the same send are of no use any more.
             self.messages.cancel(0, send.numbers.clone(), CancelReason::Cancelled);
-            self.settle(id, Err(SendFailure::ClosedByPeer));
+            self.settle(
+                id,
+                Err(match self.is_one_sided {
+                    true => SendFailure::Refused,
+                    false => SendFailure::ClosedByPeer,
+                }),
+            );
             return true;
         }
         if send.unfinished == 0 {
@@ -517,6 +630,7 @@ impl SendSide {
         if were_queued {
             self.drop_queued();
         }
+        self.lift_fences();
         while let Some(number) = self.messages.due(now_ns) {
             let Some(outgoing) = self.messages.get_mut(number) else { break };
             expired += outgoing.machine.on_timeout(now_ns);
@@ -545,6 +659,7 @@ impl SendSide {
     /// Ends all sends.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.waiting.clear();
+        self.fences.clear();
         self.assigned = Assigned::default();
         self.messages = Messages::default();
         self.drop_queued();
@@ -555,6 +670,10 @@ impl SendSide {
 
     fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) {
         if self.sends.settle(id, outcome) {
+            if !self.offers.is_empty() {
+                self.offers.forget(id);
+            }
+            self.fences.on_settled(id);
             self.pending_events.add(Changes::SEND_ENDED);
             self.stats.messages += u64::from(outcome.is_ok());
         }

@@ -1,6 +1,6 @@
 //! Counters of a queue pair.
 
-use super::{QueuePair, SendStats};
+use super::{EndStats, QueuePair, SendStats};
 use crate::modes::auto::AutoStats;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_place::discard::Discard;
@@ -43,6 +43,8 @@ pub struct QpStats {
     pub channels: Vec<ChannelStats>,
     /// Messages received complete.
     pub messages_received: u64,
+    /// How receives ended.
+    pub ends: EndStats,
     /// Round-trip time.
     pub rtt: RttEstimator,
     /// Bytes in flight.
@@ -92,6 +94,7 @@ impl QueuePair {
             send: self.send.stats,
             channels: self.channels.to_vec(),
             messages_received: self.recv.messages,
+            ends: self.recv.ends,
             rtt: *self.path.rtt(),
             in_flight_bytes: self.path.in_flight_bytes(),
             window_bytes: self.path.limits().window_bytes,

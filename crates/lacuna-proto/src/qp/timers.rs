@@ -10,6 +10,8 @@ use super::QueuePair;
 pub enum Timer {
     /// A message: the timeout of its mode's machine, or the application's deadline.
     Send,
+    /// A receive: its deadline, or the end of its grace.
+    Receive,
     /// A report to the peer.
     Report,
     /// The retransmission timeout of the oldest run in flight.
@@ -28,6 +30,10 @@ pub enum Timer {
     Pace(u8),
     /// The next flush on this channel.
     Flush(u8),
+    /// The sender's word on this channel.
+    Word(u8),
+    /// A read: the next request, a refusal, or a deadline; the first channel's.
+    Read,
 }
 
 impl QueuePair {
@@ -65,6 +71,7 @@ impl QueuePair {
             return;
         }
         each(Timer::Send, self.send.poll_timeout());
+        each(Timer::Receive, self.recv.poll_timeout());
         each(Timer::Report, self.arrivals.due_ns());
         each(Timer::Expiry, self.path.expiry_ns());
         each(Timer::Controller, self.path.controller_timeout_ns());
@@ -72,13 +79,26 @@ impl QueuePair {
         each(Timer::Control, self.control.poll_timeout());
         each(Timer::Proof, self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
         each(Timer::Mtu, self.mtu_timeout_ns(channels));
+        if channels & 1 == 1 && self.keys.is_some() {
+            each(Timer::Read, self.reads.due_ns());
+        }
         for channel in (0..self.channels.len()).filter(|c| channels >> c & 1 == 1) {
-            if self.send.has_queued_on(channel) {
-                each(Timer::Pace(channel as u8), self.path.pacing_timeout_ns(channel));
-            }
-            if self.flushes_on(channel) {
-                each(Timer::Flush(channel as u8), Some(self.control.flush_due_ns(channel)));
-            }
+            self.each_timer_of(channel, &mut each);
+        }
+    }
+
+    /// Calls `each` with the timers of one channel.
+    // A call: in the loop, the compiler loads all that it might need in advance, for one channel mostly.
+    #[inline(never)]
+    fn each_timer_of(&self, channel: usize, each: &mut impl FnMut(Timer, Option<u64>)) {
+        if self.send.has_queued_on(channel) {
+            each(Timer::Pace(channel as u8), self.path.pacing_timeout_ns(channel));
+        }
+        if self.flushes_on(channel) {
+            each(Timer::Flush(channel as u8), Some(self.control.flush_due_ns(channel)));
+        }
+        if let Some(words) = &self.words {
+            each(Timer::Word(channel as u8), words.due_ns(channel));
         }
     }
 }

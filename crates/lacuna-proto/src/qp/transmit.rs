@@ -1,5 +1,5 @@
 //! A run of packets ready to be sent. Headers follow from the run by arithmetic, payloads are
-//! borrowed from the sender's memory, and parity is computed on first use.
+//! borrowed from the sender's memory or gathered from it, and parity is computed on first use.
 //!
 //! If the path MTU has fallen, each packet of a run is sent in several pieces, each with a sequence
 //! number of its own (see `pmtu.rs`, and `pieces.rs` of `lacuna-place` for the receiver).
@@ -8,6 +8,8 @@
 //! checksum over every byte, happens outside of it.
 
 use super::encode::{Encoder, Parity};
+use super::scratch::Scratch;
+use super::send::Target;
 use crate::buffer::SendBuffer;
 use crate::modes::MessageShape;
 use lacuna_place::geometry::Geometry;
@@ -29,6 +31,8 @@ pub(crate) struct Segment {
     pub(crate) immediate: Option<u32>,
     pub(crate) peer_queue_pair: u32,
     pub(crate) rkey: u32,
+    /// Where the message goes, if that is a region of the peer.
+    pub(crate) target: Option<Target>,
     /// `Some` if the message carries parity; the segment is the whole message then.
     pub(crate) encoder: Option<Encoder>,
 }
@@ -56,7 +60,7 @@ impl Segment {
     pub(crate) fn shape(&self) -> MessageShape {
         let data_packets = self.geometry.packets(self.data.len() as u64);
         let fragments = match self.immediate {
-            Some(_) => self.geometry.split().fragments(),
+            Some(immediate) => self.geometry.split().fragments_of(immediate),
             None => 0,
         };
         MessageShape {
@@ -121,8 +125,17 @@ pub struct Transmit {
     /// submessage.
     run_end: u32,
     pub(crate) takes_marks: bool,
-    /// Parity of a run of parity, once it was asked for.
-    parity: OnceLock<Arc<Parity>>,
+    /// Bytes that are nowhere in the segment, once they were asked for.
+    made: OnceLock<Made>,
+}
+
+/// What a run has of its own to be read from. Small: runs are moved from queue to queue.
+#[derive(Debug, Clone)]
+enum Made {
+    /// Parity of a run of parity.
+    Parity(Arc<Parity>),
+    /// The data of a run of data that must be gathered.
+    Data(Scratch),
 }
 
 impl Transmit {
@@ -148,7 +161,7 @@ impl Transmit {
             first_psn: 0,
             run_end,
             takes_marks: true,
-            parity: OnceLock::new(),
+            made: OnceLock::new(),
         }
     }
 
@@ -168,14 +181,18 @@ impl Transmit {
     fn parity(&self) -> Option<&Parity> {
         let segment = &*self.segment;
         let (encoder, layout) = (segment.encoder.as_ref()?, segment.geometry.layout()?);
-        let parity = self.parity.get_or_init(|| {
+        let made = self.made.get_or_init(|| {
             let submessage = layout.locate(self.packets.start).submessage;
             let is_last = self.run_end == self.packets.end;
             let count = layout.locate(self.run_end - 1).parity + 1;
             let mtu_bytes = segment.geometry.mtu_bytes() as usize;
-            encoder.parity(layout, submessage, &segment.data, mtu_bytes, (count, is_last))
+            let counts = (count, is_last);
+            Made::Parity(encoder.parity(layout, submessage, &segment.data, mtu_bytes, counts))
         });
-        Some(parity)
+        match made {
+            Made::Parity(parity) => Some(parity),
+            Made::Data(_) => None,
+        }
     }
 
     /// Message number.
@@ -242,7 +259,25 @@ impl Transmit {
     #[inline]
     fn template(&self) -> Template<'_> {
         let Range { start, end } = self.data_range();
-        self.template_of(start..end, self.segment.data.range(start, end - start))
+        let data = self.segment.data.try_range(start, end - start);
+        self.template_of(start..end, data.unwrap_or_else(|| self.gather(start..end)))
+    }
+
+    /// The run's data, which must be gathered; a run of parity has none.
+    #[cold]
+    fn gather(&self, Range { start, end }: Range<usize>) -> &[u8] {
+        if self.is_parity() {
+            return &[];
+        }
+        let made = self.made.get_or_init(|| {
+            let mut scratch = Scratch::new(end - start);
+            self.segment.data.copy_to(start, &mut scratch);
+            Made::Data(scratch)
+        });
+        match made {
+            Made::Data(scratch) => scratch,
+            Made::Parity(_) => &[],
+        }
     }
 
     /// The range of the segment's data that the run carries.
@@ -264,6 +299,10 @@ impl Transmit {
         let geometry = &segment.geometry;
         let slot = geometry.slot_of(segment.number);
         let generation = geometry.generation_of(segment.number);
+        let (message_address, rkey) = match segment.target {
+            Some(Target { key, address }) => (address, key),
+            None => (geometry.slot_address(slot), segment.rkey),
+        };
         Template {
             run: self,
             data,
@@ -271,6 +310,9 @@ impl Transmit {
             data_bytes: range.end - range.start,
             pieces: self.pieces,
             is_parity: self.is_parity(),
+            has_addresses: self.is_parity()
+                || segment.target.is_some()
+                || geometry.seal().needs_address(),
             mtu_bytes: segment.mtu_bytes(),
             // The fields left at zero are each packet's own.
             header: DataHeader {
@@ -279,12 +321,13 @@ impl Transmit {
                 ends_message: false,
                 carries_immediate: segment.immediate.is_some(),
                 address: None,
-                rkey: segment.rkey,
+                rkey,
                 length: 0,
                 behind: 0,
                 immediate: 0,
             },
             slot,
+            message_address,
         }
     }
 
@@ -301,7 +344,8 @@ impl Transmit {
         let start = u64::from(self.packets.start) * mtu_bytes;
         Measured {
             padded_bytes: (runs_to.min(end) - start).next_multiple_of(4),
-            overhead_bytes: self.len() as u64 * u64::from(segment.geometry.overhead_bytes(false)),
+            overhead_bytes: self.len() as u64
+                * u64::from(segment.geometry.overhead_bytes(segment.target.is_some())),
             short: u32::from(runs_to > end),
         }
     }
@@ -310,7 +354,7 @@ impl Transmit {
     #[cold]
     fn measure_each(&self) -> Measured {
         let segment = &*self.segment;
-        let has_addresses = self.pieces > 1 || self.is_parity();
+        let has_addresses = self.pieces > 1 || self.is_parity() || segment.target.is_some();
         let mut run = Measured { padded_bytes: 0, overhead_bytes: 0, short: 0 };
         for packet in self.packets.clone() {
             let bytes = segment.payload_bytes(packet);
@@ -359,9 +403,14 @@ struct Template<'t> {
     data_bytes: usize,
     pieces: u32,
     is_parity: bool,
+    /// Every packet carries its address: parity, because it is nowhere in the message; writes to regions,
+    /// because the peer does not know the message's; and where the seal wants one.
+    has_addresses: bool,
     mtu_bytes: u64,
     header: DataHeader,
     slot: u32,
+    /// Address of the message's first byte.
+    message_address: u64,
 }
 
 impl<'t> Template<'t> {
@@ -397,8 +446,7 @@ impl<'t> Template<'t> {
         let header = self.whole(packet, index);
         let bytes = header.length as usize;
         let Range { start, end } = piece(bytes, pieces, index % pieces);
-        let geometry = &self.run.segment.geometry;
-        let place = geometry.slot_address(self.slot) + u64::from(packet) * self.mtu_bytes;
+        let place = self.message_address + u64::from(packet) * self.mtu_bytes;
         let address = match self.is_parity {
             // The address of parity encodes the message's length; `behind`, the bytes that are
             // left, tells where the piece belongs.
@@ -440,7 +488,7 @@ impl<'t> Template<'t> {
         let segment = &*self.run.segment;
         let geometry = &segment.geometry;
         // A packet at the place of its number needs no address.
-        let is_elsewhere = self.is_parity || offset != u64::from(packet) * self.mtu_bytes;
+        let has_address = self.has_addresses || offset != u64::from(packet) * self.mtu_bytes;
         // Every parity packet of a message that ends in this slot has the mark.
         let ends_message = match self.is_parity {
             true => segment.message_end.is_some(),
@@ -454,7 +502,7 @@ impl<'t> Template<'t> {
         DataHeader {
             psn: psn::wrap(self.run.first_psn + index as u64),
             ends_message,
-            address: is_elsewhere.then(|| geometry.slot_address(self.slot) + offset),
+            address: has_address.then(|| self.message_address + offset),
             length: length as u32,
             immediate: split.pack(ImmediateFields { message: self.slot, packet, fragment }),
             ..self.header

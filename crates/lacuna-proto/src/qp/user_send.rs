@@ -1,11 +1,11 @@
 //! Sends as the application sees them: of any length, with one outcome however many messages they
 //! take, and an optional deadline.
 
+use super::deadlines::Deadlines;
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
 use lacuna_place::prefetch::prefetch_value;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Identifies a send of this queue pair.
@@ -15,6 +15,13 @@ pub struct SendId {
     serial: u64,
     /// Index in the table.
     index: u32,
+}
+
+impl SendId {
+    /// How many sends there were before it.
+    pub(super) fn earlier(self) -> u64 {
+        self.serial
+    }
 }
 
 /// A send to be made.
@@ -60,6 +67,8 @@ pub(super) struct UserSend {
     /// It was a stream, and the peer had its whole message before the application ended it. Further
     /// pushes are ignored, and are no error.
     pub(super) stream_is_whole: bool,
+    /// The owner takes its outcome from a list ([`UserSends::poll_ended`]).
+    notifies: bool,
     /// The application has released the send; forget it at its end.
     detached: bool,
 }
@@ -77,6 +86,7 @@ impl UserSend {
             outcome: None,
             streaming: false,
             stream_is_whole: false,
+            notifies: false,
             detached: false,
         }
     }
@@ -101,14 +111,11 @@ pub(super) struct UserSends {
     next_serial: u64,
     /// Number of sends without an outcome.
     open: usize,
-    /// Deadlines, the next one first. The first is that of an open send; others may be those of
-    /// ended ones.
-    deadlines: BinaryHeap<Reverse<(u64, SendId)>>,
+    /// Sends that have ended and whose outcome the owner takes.
+    ended: VecDeque<SendId>,
+    /// The first is that of an open send.
+    deadlines: Deadlines<SendId>,
 }
-
-/// Deadlines of ended sends that may remain in the heap, besides as many as there are open sends. A
-/// judgement.
-const ENDED_DEADLINES_MAX: usize = 64;
 
 impl UserSends {
     /// Enters a send that waits for its receive.
@@ -122,9 +129,14 @@ impl UserSends {
         self.table[index as usize] = Some((id.serial, UserSend::new(len_bytes)));
         self.open += 1;
         if let Some(deadline_ns) = deadline_ns {
-            self.deadlines.push(Reverse((deadline_ns, id)));
+            self.deadlines.push(deadline_ns, id);
         }
         id
+    }
+
+    /// Sends that were entered so far.
+    pub(super) fn admitted(&self) -> u64 {
+        self.next_serial
     }
 
     /// Prefetches a send that is looked at soon.
@@ -166,14 +178,44 @@ impl UserSends {
         open
     }
 
+    /// How many sends before this one have no outcome.
+    pub(super) fn open_before(&self, id: SendId) -> usize {
+        let open = self
+            .table
+            .iter()
+            .flatten()
+            .filter(|(serial, send)| *serial < id.serial && send.outcome.is_none());
+        open.count()
+    }
+
     pub(super) fn next_deadline_ns(&self) -> Option<u64> {
-        self.deadlines.peek().map(|Reverse((deadline_ns, _))| *deadline_ns)
+        self.deadlines.next_ns()
     }
 
     /// An open send whose deadline has passed.
     pub(super) fn overdue(&self, now_ns: u64) -> Option<SendId> {
-        let Reverse((deadline_ns, id)) = *self.deadlines.peek()?;
-        (deadline_ns <= now_ns).then_some(id)
+        self.deadlines.overdue(now_ns)
+    }
+
+    /// Has the owner take a send's outcome from a list, instead of asking for it.
+    pub(super) fn notify(&mut self, id: SendId) {
+        let Some(send) = self.get_mut(id) else { return };
+        send.notifies = true;
+        if send.outcome.is_some() {
+            self.ended.push_back(id);
+        }
+    }
+
+    /// The next such send that has ended, which is forgotten.
+    pub(super) fn poll_ended(&mut self) -> Option<(SendId, Result<(), SendFailure>)> {
+        loop {
+            let id = self.ended.pop_front()?;
+            let outcome = self.get(id).and_then(|send| send.outcome);
+            self.release(id);
+            if let Some(outcome) = outcome {
+                return Some((id, outcome));
+            }
+        }
     }
 
     /// Ends a send. Returns `false` if it had ended before.
@@ -183,7 +225,11 @@ impl UserSends {
         };
         send.outcome = Some(outcome);
         send.streaming = false;
+        let notifies = send.notifies;
         self.open -= 1;
+        if notifies {
+            self.ended.push_back(id);
+        }
         self.forget(id);
         self.tidy_deadlines();
         true
@@ -206,16 +252,13 @@ impl UserSends {
         }
     }
 
-    /// Drops deadlines of ended sends: those that come first, and all if there are too many.
     fn tidy_deadlines(&mut self) {
+        if self.deadlines.is_empty() {
+            return;
+        }
         let mut deadlines = std::mem::take(&mut self.deadlines);
         let is_open = |id: SendId| self.get(id).is_some_and(|send| send.outcome.is_none());
-        if deadlines.len() > 2 * self.open + ENDED_DEADLINES_MAX {
-            deadlines.retain(|Reverse((_, id))| is_open(*id));
-        }
-        while deadlines.peek().is_some_and(|Reverse((_, id))| !is_open(*id)) {
-            deadlines.pop();
-        }
+        deadlines.tidy(self.open, is_open);
         self.deadlines = deadlines;
     }
 }
@@ -257,7 +300,7 @@ mod tests {
             let id = sends.admit(1, Some(at));
             sends.release(id);
             sends.settle(id, Ok(()));
-            assert!(sends.deadlines.len() <= 4 + ENDED_DEADLINES_MAX);
+            assert!(sends.deadlines.len() <= 100);
         }
         assert_eq!((sends.table.len(), sends.next_deadline_ns()), (2, Some(1)));
     }

@@ -28,11 +28,26 @@ impl Waiting {
         self.count == 0
     }
 
-    /// Adds a send that is newer than all others.
+    /// Adds a send, mostly one that is newer than all others; others go to their place.
     pub(super) fn push(&mut self, id: SendId, request: SendRequest) {
-        debug_assert!(self.entries.back().is_none_or(|(last, _)| *last < id));
-        self.entries.push_back((id, Some(request)));
+        if self.entries.back().is_none_or(|(last, _)| *last < id) {
+            self.entries.push_back((id, Some(request)));
+        } else {
+            let at = self.entries.partition_point(|(other, _)| *other < id);
+            self.entries.insert(at, (id, Some(request)));
+        }
         self.count += 1;
+    }
+
+    /// The first send.
+    pub(super) fn first(&self) -> Option<SendId> {
+        self.entries.front().map(|(id, _)| *id)
+    }
+
+    /// Length of the first send.
+    pub(super) fn first_len_bytes(&self) -> Option<u64> {
+        let (_, request) = self.entries.front()?;
+        request.as_ref().map(|request| request.data.len() as u64)
     }
 
     /// Takes the first send.

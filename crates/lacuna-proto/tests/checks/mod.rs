@@ -4,7 +4,7 @@
 
 use lacuna_proto::handshake::goodbye::Goodbye;
 use lacuna_proto::handshake::{
-    Accept, AcceptStep, Connect, ConnectStep, End, HostLimits, Offer, Parameters, Welcoming,
+    Accept, AcceptStep, Connect, ConnectStep, End, HostLimits, Offer, Parameters, Welcoming, Wire,
 };
 use lacuna_proto::modes::Mode;
 use lacuna_wire::ImmediateSplit;
@@ -52,9 +52,11 @@ fn accept(said: &[u8], is_reused: bool, part_bytes: usize, is_fixed: bool) {
             Some(AcceptStep::Decide(hello)) => match hello.negotiate(&host) {
                 Ok((_, geometry)) => {
                     assert!((1..=4).contains(&geometry.channels()));
-                    let _ = (hello.end.peer(), hello.reports());
+                    let _ = (hello.end.peer(), hello.reports(), hello.check_path(None));
                     let info = vec![0; 100];
-                    accept.welcome(Welcoming { is_mtu_given: is_fixed, info, keeps: hello.keeps });
+                    let (keeps, siblings) = (hello.keeps, hello.siblings());
+                    let is_mtu_given = is_fixed;
+                    accept.welcome(Welcoming { is_mtu_given, info, keeps, siblings });
                 }
                 Err(reason) => accept.refuse(reason),
             },
@@ -132,6 +134,7 @@ pub(crate) fn offer() -> Offer {
         generations: 4,
         max_message_bytes: 0,
         tag: 0,
+        wire: Wire::Short,
     };
     let end = End {
         queue_pair: 1,
@@ -141,5 +144,13 @@ pub(crate) fn offer() -> Offer {
         credit_bytes: 1 << 20,
         ports: vec![9, 10],
     };
-    Offer { parameters, end, packet_bytes: Some(1500), keeps: true, reports: None }
+    Offer {
+        parameters,
+        end,
+        packet_bytes: Some(1500),
+        keeps: true,
+        reports: None,
+        siblings: vec![],
+        ends: None,
+    }
 }

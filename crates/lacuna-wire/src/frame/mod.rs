@@ -21,8 +21,12 @@ mod flush;
 mod list;
 mod per_channel;
 mod probe;
+mod read;
 mod receives;
+mod receives_before;
+mod relayed;
 mod report;
+mod sent;
 
 pub use ack::Ack;
 pub use cancel::{Cancel, CancelReason};
@@ -30,8 +34,12 @@ pub use error::FrameError;
 pub use flush::{Flush, FlushMark};
 pub use list::{Entry, List, ListIter, RunList, U64List};
 pub use probe::{Probe, ProbeReply};
+pub use read::{Read, ReadRefusal, ReadRefused};
 pub use receives::{Receives, Run};
+pub use receives_before::ReceivesBefore;
+pub use relayed::Relayed;
 pub use report::{ChannelReport, Report};
+pub use sent::Sent;
 
 use cursor::{Reader, Writer};
 
@@ -63,6 +71,16 @@ pub enum Frame<'a> {
     Flush(Flush),
     /// A message that was given up.
     Cancel(Cancel),
+    /// Messages of which nothing more comes.
+    Sent(Sent),
+    /// Asks for a part of a region.
+    Read(Read),
+    /// A read that is not answered.
+    ReadRefused(ReadRefused),
+    /// How many receives there were before the next frame's first.
+    ReceivesBefore(ReceivesBefore),
+    /// A control body of another queue pair of the connection.
+    Relayed(Relayed<'a>),
 }
 
 /// The type of a frame. The discriminants are the codes on the wire.
@@ -85,6 +103,16 @@ pub enum FrameKind {
     Cancel = 7,
     /// See [`Frame::Padding`]. Always skippable.
     Padding = SKIPPABLE,
+    /// See [`Frame::Sent`]. Skippable: a receiver that does not know it waits for its deadline.
+    Sent = SKIPPABLE | 1,
+    /// See [`Frame::Read`]. Skippable: one that is not understood is asked for until its deadline.
+    Read = SKIPPABLE | 2,
+    /// See [`Frame::ReadRefused`].
+    ReadRefused = SKIPPABLE | 3,
+    /// See [`Frame::ReceivesBefore`]. Skippable: only some modes need it.
+    ReceivesBefore = SKIPPABLE | 4,
+    /// See [`Frame::Relayed`]. Skippable.
+    Relayed = SKIPPABLE | 5,
 }
 
 impl FrameKind {
@@ -100,6 +128,11 @@ impl FrameKind {
             6 => Self::Flush,
             7 => Self::Cancel,
             SKIPPABLE => Self::Padding,
+            code if code == SKIPPABLE | 1 => Self::Sent,
+            code if code == SKIPPABLE | 2 => Self::Read,
+            code if code == SKIPPABLE | 3 => Self::ReadRefused,
+            code if code == SKIPPABLE | 4 => Self::ReceivesBefore,
+            code if code == SKIPPABLE | 5 => Self::Relayed,
             _ => return None,
         })
     }
@@ -122,6 +155,11 @@ impl FrameKind {
             Self::Flush => "flush",
             Self::Cancel => "cancel",
             Self::Padding => "padding",
+            Self::Sent => "sent",
+            Self::Read => "read",
+            Self::ReadRefused => "read_refused",
+            Self::ReceivesBefore => "receives_before",
+            Self::Relayed => "relayed",
         }
     }
 }
@@ -139,6 +177,11 @@ impl<'a> Frame<'a> {
             Self::Ack(_) => FrameKind::Ack,
             Self::Flush(_) => FrameKind::Flush,
             Self::Cancel(_) => FrameKind::Cancel,
+            Self::Sent(_) => FrameKind::Sent,
+            Self::Read(_) => FrameKind::Read,
+            Self::ReadRefused(_) => FrameKind::ReadRefused,
+            Self::ReceivesBefore(_) => FrameKind::ReceivesBefore,
+            Self::Relayed(_) => FrameKind::Relayed,
         }
     }
 
@@ -154,7 +197,22 @@ impl<'a> Frame<'a> {
             Self::Ack(ack) => ack.bytes(),
             Self::Flush(flush) => flush.bytes(),
             Self::Cancel(_) => Cancel::BYTES,
+            Self::Sent(_) => Sent::BYTES,
+            Self::Read(_) => Read::BYTES,
+            Self::ReadRefused(_) => ReadRefused::BYTES,
+            Self::ReceivesBefore(_) => ReceivesBefore::BYTES,
+            Self::Relayed(relayed) => relayed.bytes(),
         }
+    }
+
+    /// Adds the frame to the end of a control body.
+    ///
+    /// # Panics
+    /// If its payload is longer than a frame's may be, 65,535 bytes.
+    pub fn append_to(&self, body: &mut Vec<u8>) {
+        let start = body.len();
+        body.resize(start + FRAME_HEADER_BYTES + self.payload_bytes(), 0);
+        self.emit(&mut body[start..]);
     }
 
     /// Writes header and payload. `out` must have their size, and the payload must fit the length
@@ -174,6 +232,11 @@ impl<'a> Frame<'a> {
             Self::Ack(ack) => ack.emit(&mut out),
             Self::Flush(flush) => flush.emit(&mut out),
             Self::Cancel(cancel) => cancel.emit(&mut out),
+            Self::Sent(sent) => sent.emit(&mut out),
+            Self::Read(read) => read.emit(&mut out),
+            Self::ReadRefused(refused) => refused.emit(&mut out),
+            Self::ReceivesBefore(before) => before.emit(&mut out),
+            Self::Relayed(relayed) => relayed.emit(&mut out),
         }
         out.end();
     }
@@ -208,6 +271,11 @@ impl<'a> Frame<'a> {
             FrameKind::Ack => Self::Ack(Ack::parse(&mut payload)?),
             FrameKind::Flush => Self::Flush(Flush::parse(&mut payload)?),
             FrameKind::Cancel => Self::Cancel(Cancel::parse(&mut payload)?),
+            FrameKind::Sent => Self::Sent(Sent::parse(&mut payload)?),
+            FrameKind::Read => Self::Read(Read::parse(&mut payload)?),
+            FrameKind::ReadRefused => Self::ReadRefused(ReadRefused::parse(&mut payload)?),
+            FrameKind::ReceivesBefore => Self::ReceivesBefore(ReceivesBefore::parse(&mut payload)?),
+            FrameKind::Relayed => Self::Relayed(Relayed::parse(&mut payload)?),
         };
         payload.end()?;
         Ok(frame)
@@ -248,7 +316,7 @@ pub(crate) mod test {
     #[test]
     fn codes_and_kinds_agree() {
         let known = (0..=u8::MAX).filter_map(|code| Some((code, FrameKind::from_code(code)?)));
-        assert_eq!(known.clone().count(), 8);
+        assert_eq!(known.clone().count(), 13);
         assert!(known.into_iter().all(|(code, kind)| kind.code() == code));
     }
 

@@ -37,13 +37,15 @@ pub enum InfoField {
     Channels = 12,
     /// [`QpInfo::code`]; only there if there is one.
     Code = 13,
+    /// [`QpInfo::seal`]; only there if it is not the default.
+    Seal = 14,
     /// [`QpInfo::reports`]; only there if it is not the default. Readers may skip it.
     Reports = SKIPPABLE | 1,
 }
 
 impl InfoField {
     /// Every field, in the order of tags.
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::QueuePair,
         Self::Rkey,
         Self::Qkey,
@@ -57,13 +59,14 @@ impl InfoField {
         Self::Credit,
         Self::Channels,
         Self::Code,
+        Self::Seal,
         Self::Reports,
     ];
 
     /// Index of the field's value, the same as in [`InfoField::ALL`].
     pub(super) const fn index(self) -> usize {
         match self {
-            Self::Reports => Self::Code as usize,
+            Self::Reports => Self::Seal as usize,
             _ => self as usize - 1,
         }
     }
@@ -91,6 +94,7 @@ impl InfoField {
             Self::Credit => "credit_bytes",
             Self::Channels => "channels",
             Self::Code => "code",
+            Self::Seal => "seal",
             Self::Reports => "reports",
         }
     }

@@ -6,8 +6,8 @@
 //! field: | tag 2 | length 2 | value |
 //! ```
 //!
-//! Fields may come in any order, each at most once. All are required, except the erasure code and
-//! the report policy, which are there if they are not the default. An unknown tag is skipped if its
+//! Fields may come in any order, each at most once. All are required, except the erasure code, the
+//! seal and the report policy, which are there if they are not the default. An unknown tag is skipped if its
 //! high bit is set, else it is an error: a later version sets the bit on fields that an earlier one
 //! may ignore. The whole is at most [`QpInfo::BYTES_MAX`] long.
 //!
@@ -22,7 +22,8 @@ use core::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use crate::{
-    CHANNELS_MAX, DATA_HEADER_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn, Seal,
+    CHANNELS_MAX, DATA_HEADER_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn, SEALS,
+    Seal,
 };
 
 const MAGIC: [u8; 4] = *b"LCQP";
@@ -41,8 +42,8 @@ const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
 /// Family, port and an IPv6 address.
 const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
-/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1, and the reports.
-const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1 + ReportsInfo::BYTES;
+/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1 + 1, and the reports.
+const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1 + 1 + ReportsInfo::BYTES;
 /// The longest description that this version writes.
 const EMITTED_BYTES_MAX: usize = HEADER_BYTES
     + InfoField::ALL.len() * FIELD_HEADER_BYTES
@@ -79,6 +80,8 @@ pub struct QpInfo {
     pub channels: Vec<SocketAddr>,
     /// The erasure code of its messages, if any.
     pub code: Option<CodeInfo>,
+    /// The trailer of its data packets, and with it their form.
+    pub seal: Seal,
     /// When the peer must report, if not as by default.
     pub reports: Option<ReportsInfo>,
 }
@@ -187,6 +190,7 @@ impl QpInfo {
         for field in InfoField::ALL {
             let is_there = match field {
                 InfoField::Code => self.code.is_some(),
+                InfoField::Seal => self.seal != Seal::default(),
                 InfoField::Reports => self.reports.is_some(),
                 _ => true,
             };
@@ -212,6 +216,7 @@ impl QpInfo {
                     self.channels.iter().for_each(|address| emit_address(*address, &mut out));
                 }
                 InfoField::Code => self.code.into_iter().for_each(|code| code.emit(&mut out)),
+                InfoField::Seal => out.push(self.seal as u8),
                 InfoField::Reports => {
                     self.reports.into_iter().for_each(|reports| reports.emit(&mut out));
                 }
@@ -249,6 +254,10 @@ impl QpInfo {
             code: match fields.values[F::Code.index()] {
                 None => None,
                 Some(_) => Some(CodeInfo::parse(fields.array(F::Code)?)?),
+            },
+            seal: match fields.values[F::Seal.index()] {
+                None => Seal::default(),
+                Some(_) => SEALS[usize::from(fields.u8(F::Seal, 0..=SEALS.len() as u8 - 1)?)].seal,
             },
             reports: match fields.values[F::Reports.index()] {
                 None => None,

@@ -17,6 +17,7 @@ fn info() -> QpInfo {
         credit_bytes: 212_992,
         channels: vec!["192.0.2.1:4791".parse().unwrap(), "[2001:db8::2]:4792".parse().unwrap()],
         code: None,
+        seal: Seal::Crc32c,
         reports: None,
     }
 }
@@ -86,7 +87,8 @@ fn bytes() {
 fn the_longest_description_is_as_long_as_reckoned() {
     let address = "[2001:db8::2]:4792".parse().unwrap();
     let channels = vec![address; CHANNELS_MAX];
-    let info = QpInfo { channels, code: Some(CODE), reports: Some(REPORTS), ..info() };
+    let code = Some(CODE);
+    let info = QpInfo { channels, code, seal: Seal::Icrc, reports: Some(REPORTS), ..info() };
     assert_eq!(info.emit().len(), EMITTED_BYTES_MAX);
     assert_eq!(QpInfo::parse(&info.emit()), Ok(info));
 }
@@ -174,7 +176,8 @@ fn values_out_of_range_name_the_field() {
 
 #[test]
 fn values_of_the_wrong_size_name_the_field() {
-    let is_optional = |field: &InfoField| matches!(field, InfoField::Code | InfoField::Reports);
+    use InfoField::{Code, Reports};
+    let is_optional = |field: &InfoField| matches!(field, Code | InfoField::Seal | Reports);
     for field in InfoField::ALL.into_iter().filter(|field| !is_optional(field)) {
         let error = parse_with(field, &[4; 2]).unwrap_err();
         assert_eq!(error, InfoError::Length { field, found: 2 });
@@ -193,6 +196,19 @@ fn a_code_is_told_only_if_there_is_one() {
     let none = [fields(), vec![0, 13, 0, 7, 2, 32, 8, 0, 0, 0, 0]].concat();
     let error = InfoError::Range { field, found: 0, min: 1, max: u32::MAX.into() };
     assert_eq!(parse_fields(&none), Err(error));
+}
+
+/// An older peer refuses the description: it cannot read such packets.
+#[test]
+fn a_seal_is_told_only_if_it_is_not_the_default_and_in_a_field_that_must_be_known() {
+    let info = QpInfo { seal: Seal::Icrc, ..info() };
+    let bytes = info.emit();
+    assert_eq!(bytes[BYTES.len()..], [0, 14, 0, 1, 1]);
+    assert_eq!(InfoField::Seal.tag() & SKIPPABLE, 0);
+    assert_eq!(QpInfo::parse(&bytes), Ok(info));
+    let unknown = [fields(), vec![0, 14, 0, 1, 2]].concat();
+    let error = InfoError::Range { field: InfoField::Seal, found: 2, min: 0, max: 1 };
+    assert_eq!(parse_fields(&unknown), Err(error));
 }
 
 #[test]

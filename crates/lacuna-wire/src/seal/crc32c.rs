@@ -9,7 +9,7 @@
 //! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A plain
 //! socket behind NAT does not know its packets' final addresses, nor usually the identification
 //! that the kernel sets, so the ICRC is only for peers that need it
-//! ([`icrc_ipv4`](crate::icrc_ipv4)). CRC32C covers what both ends see alike: the UDP payload,
+//! ([`Seal::Icrc`](super::Seal::Icrc)). CRC32C covers what both ends see alike: the UDP payload,
 //! without exemptions, as no switch changes the congestion bits of this BTH.
 //!
 //! CRC32C (Castagnoli, RFC 3720 appendix B.4) detects every burst of up to 32 bits, and processors
@@ -18,7 +18,7 @@
 
 use lacuna_crc::Crc32c;
 
-use super::{PacketParts, PacketPartsMut, SealAlgorithm};
+use super::{PacketParts, PacketPartsMut, Seal, SealAlgorithm};
 use crate::{DataHeader, PacketError};
 
 const BYTES: usize = 4;
@@ -53,10 +53,11 @@ impl SealAlgorithm for Castagnoli {
     #[inline]
     fn verify_while(
         header: &DataHeader,
-        parts: PacketParts<'_>,
+        packet: &[u8],
         rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
     ) -> Result<bool, PacketError> {
+        let parts = PacketParts::cut(Seal::Crc32c, header, packet)?;
         let mut sum = Crc32c::new();
         take(Some(&mut sum), parts.headers, parts.payload);
         if !parts.pad.is_empty() {
@@ -93,12 +94,12 @@ fn key_of(header: &DataHeader, expected: u32, found: u32) -> Result<u32, PacketE
 }
 
 #[inline]
-fn compare(expected: u32, found: u32) -> Result<(), PacketError> {
+pub(super) fn compare(expected: u32, found: u32) -> Result<(), PacketError> {
     if expected == found { Ok(()) } else { Err(PacketError::Trailer { expected, found }) }
 }
 
 #[inline]
-fn word(trailer: &[u8]) -> u32 {
+pub(super) fn word(trailer: &[u8]) -> u32 {
     u32::from_le_bytes(trailer.try_into().expect("a trailer is as long as the table says"))
 }
 

@@ -9,21 +9,21 @@
 //! on; it is part of their geometry. Packets to unknown queue pairs are checked with CRC32C.
 //!
 //! To add a seal: a file here with a type that implements [`SealAlgorithm`], a variant of the enum
-//! and of the macro `each!`, and a line of the table. With one variant the enum has no bytes and
-//! costs nothing.
+//! and of the macro `each!`, and a line of the table.
 //!
 //! In a data packet without an address, every seal also carries the remote key, a secret between
 //! the ends. [`Seal::check`] computes the key; a damaged packet gives another.
 //!
-//! RoCE's own trailer, the ICRC (`icrc.rs`), also covers addresses and the IP identification, which
-//! only the datapath knows. A variant for it will leave the four bytes free, for a datapath that
-//! fills them: `lacuna_burst::TrailerOffload::Icrc`. RDMA NICs expect no key in a trailer, so all
-//! its packets will have addresses.
+//! RoCE's own trailer, the ICRC, also covers addresses and the IP identification, which only the
+//! datapath knows. Its seal writes the part of the packet's own bytes, and the datapath adds the rest
+//! (`lacuna_burst::TrailerOffload::Icrc`, `icrc/flow.rs`). RDMA NICs expect no key in a trailer, so
+//! all its packets have addresses ([`Seal::needs_address`]).
 //!
 //! Invariants: a seal covers every byte before its trailer, but for what an ICRC exempts; a trailer
 //! is a whole number of words; its length depends on the seal only.
 
 mod crc32c;
+mod icrc;
 #[cfg(test)]
 mod tests;
 
@@ -40,15 +40,34 @@ pub enum Seal {
     /// CRC32C over the UDP payload, between plain sockets.
     #[default]
     Crc32c,
+    /// The ICRC of RoCEv2, as RDMA cards make and check it; with control packets as CRC32C's.
+    Icrc,
 }
 
 /// One line per seal, in the order of the enum.
-pub const SEALS: &[SealEntry] = &[SealEntry {
-    seal: Seal::Crc32c,
-    name: "crc32c",
-    bytes: 4,
-    summary: "CRC32C of the UDP payload; finds damage, stops nobody",
-}];
+pub const SEALS: &[SealEntry] = &[
+    SealEntry {
+        seal: Seal::Crc32c,
+        name: "crc32c",
+        bytes: 4,
+        summary: "CRC32C of the UDP payload; finds damage, stops nobody",
+    },
+    SealEntry {
+        seal: Seal::Icrc,
+        name: "icrc",
+        bytes: 4,
+        summary: "RoCE's ICRC, IP and UDP headers included, as cards check it; finds damage, stops nobody",
+    },
+];
+
+/// Length of all seals' trailers, if it is the same.
+const COMMON_BYTES: Option<usize> = {
+    let mut index = 1;
+    while index < SEALS.len() && SEALS[index].bytes == SEALS[0].bytes {
+        index += 1;
+    }
+    if index == SEALS.len() { Some(SEALS[0].bytes) } else { None }
+};
 
 /// Calls a function of the variant's algorithm.
 macro_rules! each {
@@ -56,6 +75,10 @@ macro_rules! each {
         match $seal {
             Seal::Crc32c => {
                 use crc32c::Castagnoli as $arm;
+                $call
+            }
+            Seal::Icrc => {
+                use icrc::Inner as $arm;
                 $call
             }
         }
@@ -90,10 +113,11 @@ trait SealAlgorithm {
     fn verify(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError>;
 
     /// The same, while `take` reads the payload. Returns whether the key is `rkey`
-    /// ([`Seal::check_while`]).
+    /// ([`Seal::check_while`]). Cuts the packet itself, so that no seal's call makes the compiler
+    /// write the parts to memory for another's.
     fn verify_while(
         header: &DataHeader,
-        parts: PacketParts<'_>,
+        packet: &[u8],
         rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
     ) -> Result<bool, PacketError>;
@@ -119,6 +143,22 @@ struct PacketParts<'p> {
     payload: &'p [u8],
     pad: &'p [u8],
     trailer: &'p [u8],
+}
+
+impl<'p> PacketParts<'p> {
+    /// Cuts the packet that `header` was read from, with the trailer of this seal.
+    #[inline]
+    fn cut(seal: Seal, header: &DataHeader, packet: &'p [u8]) -> Result<Self, PacketError> {
+        let (covered, trailer) = seal.split(packet)?;
+        let header_bytes = header.header_bytes();
+        let Some((headers, behind)) = covered.split_at_checked(header_bytes) else {
+            return Err(PacketError::TooShort { needed: header_bytes, found: covered.len() });
+        };
+        let Some((payload, pad)) = behind.split_at_checked(header.length as usize) else {
+            return Err(PacketError::Length { announced: header.length, found: behind.len() });
+        };
+        Ok(Self { headers, payload, pad, trailer })
+    }
 }
 
 impl Seal {
@@ -152,7 +192,11 @@ impl Seal {
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
-        self.entry().bytes
+        // The packet path asks often, and without the table the compiler knows the answer.
+        match COMMON_BYTES {
+            Some(bytes) => bytes,
+            None => self.entry().bytes,
+        }
     }
 
     /// Bytes of a data packet besides payload and pad, with or without an address.
@@ -160,6 +204,13 @@ impl Seal {
     #[must_use]
     pub const fn overhead_bytes(self, has_address: bool) -> usize {
         self.bytes() + if has_address { DATA_HEADER_BYTES_MAX } else { DATA_HEADER_BYTES }
+    }
+
+    /// Whether every data packet must have an address: cards know no packet without one.
+    #[inline]
+    #[must_use]
+    pub const fn needs_address(self) -> bool {
+        matches!(self, Self::Icrc)
     }
 
     /// The larger of the two.
@@ -240,16 +291,7 @@ impl Seal {
         rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
     ) -> Result<bool, PacketError> {
-        let (covered, trailer) = self.split(packet)?;
-        let header_bytes = header.header_bytes();
-        let Some((headers, behind)) = covered.split_at_checked(header_bytes) else {
-            return Err(PacketError::TooShort { needed: header_bytes, found: covered.len() });
-        };
-        let Some((payload, pad)) = behind.split_at_checked(header.length as usize) else {
-            return Err(PacketError::Length { announced: header.length, found: behind.len() });
-        };
-        let parts = PacketParts { headers, payload, pad, trailer };
-        each!(self, A => A::verify_while(header, parts, rkey, take))
+        each!(self, A => A::verify_while(header, packet, rkey, take))
     }
 
     /// Whether a packet is verified before any of it is read, so that a refused packet was not

@@ -2,8 +2,9 @@
 
 use lacuna_wire::{
     Ack, CHANNELS_MAX, Cancel, CancelReason, ChannelReport, CodeInfo, ControlHeader, DataHeader,
-    Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Receives, Report,
-    ReportsInfo, Run, RunList, U64List,
+    Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Read, ReadRefusal,
+    ReadRefused, Receives, ReceivesBefore, Relayed, Report, ReportsInfo, Run, RunList, SEALS, Sent,
+    U64List,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -32,6 +33,10 @@ pub(crate) enum OwnedFrame {
         truncated: bool,
         skipped_bytes: u32,
         chunks: Vec<u8>,
+    },
+    Relayed {
+        queue_pair: u32,
+        body: Vec<u8>,
     },
 }
 
@@ -64,6 +69,9 @@ impl OwnedFrame {
                 skipped_bytes: *skipped_bytes,
                 chunks,
             }),
+            Self::Relayed { queue_pair, body } => {
+                Frame::Relayed(Relayed { queue_pair: *queue_pair, body })
+            }
         }
     }
 }
@@ -166,6 +174,23 @@ pub(crate) fn any_frame() -> impl Strategy<Value = OwnedFrame> {
         any::<(u64, u8)>().prop_map(|(message, code)| {
             Inline(Frame::Cancel(Cancel { message, reason: CancelReason::from_code(code) }))
         }),
+        (0..CHANNELS_MAX as u8, PSN, any::<u64>()).prop_map(|(channel, next_psn, before)| {
+            Inline(Frame::Sent(Sent { channel, next_psn, before }))
+        }),
+        any::<(u64, u32, u64, u64, u32, u64, u32)>().prop_map(
+            |(id, key, address, length, sink_key, sink_address, left_us)| {
+                let from = Read { id, key, address, length, sink_key, sink_address, left_us };
+                Inline(Frame::Read(from))
+            }
+        ),
+        any::<(u64, u8)>().prop_map(|(id, code)| {
+            Inline(Frame::ReadRefused(ReadRefused { id, why: ReadRefusal::from_code(code) }))
+        }),
+        (any::<u32>(), vec(any::<u8>(), 0..100))
+            .prop_map(|(queue_pair, body)| OwnedFrame::Relayed { queue_pair, body }),
+        any::<(u64, u64)>().prop_map(|(base, receives)| {
+            Inline(Frame::ReceivesBefore(ReceivesBefore { base, receives }))
+        }),
         (any::<(u64, u32, u32, bool)>(), 0..1u32 << 24, vec(any::<u8>(), 0..200)).prop_map(
             |((message, cumulative, immediate_fragments, truncated), skipped_bytes, chunks)| {
                 OwnedFrame::Ack {
@@ -207,9 +232,9 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
         (Qpn::QUEUE_PAIR_MIN..=Qpn::QUEUE_PAIR_MAX, any::<u32>(), any::<u32>()),
         (1..=65_468u32, 1..=u32::MAX, any_split(), 1..=8u8, 1..=u32::MAX),
         (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX), option::of(code)),
-        option::of(reports),
+        (option::of(reports), 0..SEALS.len()),
     )
-        .prop_map(|((queue_pair, rkey, qkey), sizes, last, reports)| QpInfo {
+        .prop_map(|((queue_pair, rkey, qkey), sizes, last, (reports, seal))| QpInfo {
             queue_pair,
             rkey,
             qkey,
@@ -223,6 +248,7 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
             credit_bytes: last.2,
             channels: last.3,
             code: last.4,
+            seal: SEALS[seal].seal,
             reports,
         })
 }

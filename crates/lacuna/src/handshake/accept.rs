@@ -3,7 +3,7 @@
 
 use super::pump::Pump;
 use super::reservation::{Reservation, Terms};
-use super::{Agreed, header_bytes, host_of};
+use super::{Agreed, Siblings, header_bytes, host_of};
 use crate::clock::Clock;
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
@@ -14,7 +14,7 @@ use crate::reuse::Origin;
 use lacuna_datapath::tcp_path;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::handshake::{
-    Accept, AcceptStep, Hello, HostLimits, Rtt, Welcoming, addresses, info_of,
+    Accept, AcceptStep, Hello, HostLimits, Rtt, Sibling, Welcoming, addresses, info_of,
 };
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
@@ -42,6 +42,7 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 struct Accepted {
     queue_pair: QueuePair,
+    siblings: Siblings,
     config: ConnectionConfig,
     chosen: Chosen,
     origin: Option<Origin>,
@@ -154,6 +155,8 @@ impl Incoming {
         let (parameters, geometry) = hello.negotiate(&host)?;
         let config = config.with(&parameters);
         check_config(&config).map_err(|error| error.to_string())?;
+        config.check_wire(&context.capabilities()).map_err(|error| error.to_string())?;
+        hello.check_path(self.pump.ends())?;
         // Last, because the application may allocate something for a peer that it accepts.
         takes(config.tag)?;
         Ok((config, geometry, peer_host))
@@ -185,12 +188,22 @@ impl Incoming {
             rtt: tcp.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
             probe_timeout_ns: self.machine.probe_timeout_ns(context.clock().now_ns()),
         };
+        let (mut made, mut siblings) = (Siblings::default(), Vec::new());
+        for Sibling { role, peer } in hello.siblings() {
+            let reserved = Reservation::new(context)?;
+            let here = reserved.sibling(role);
+            if let Some(sibling) = reserved.into_sibling(role, &terms, peer) {
+                made.0.push((role, sibling));
+                siblings.push(here);
+            }
+        }
         let (queue_pair, chosen) = reservation.into_queue_pair(terms);
         let local = context.addresses()[..usize::from(geometry.channels())].to_vec();
         let info = queue_pair.owner.shared.with_qp(|qp| info_of(qp.config(), local));
         let is_mtu_given = config.mtu_bytes.is_some();
-        self.machine.welcome(Welcoming { is_mtu_given, info: info.emit(), keeps });
-        Ok(Accepted { queue_pair, config, chosen, origin: keeps.then_some(origin) })
+        let info = info.emit();
+        self.machine.welcome(Welcoming { is_mtu_given, info, keeps, siblings });
+        Ok(Accepted { queue_pair, siblings: made, config, chosen, origin: keeps.then_some(origin) })
     }
 }
 
@@ -211,10 +224,10 @@ impl Answer {
             Some(_) => {
                 // Without threads, the first packets leave now or in the application's next call.
                 context.progress();
-                let Accepted { queue_pair, config, chosen, origin } =
+                let Accepted { queue_pair, siblings, config, chosen, origin } =
                     self.accepted.expect("a peer that was welcomed has a queue pair");
                 let (peer, control) = self.pump.into_parts();
-                let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
+                let agreed = Agreed { queue_pair, siblings, config, chosen, peer, control, origin };
                 ControlFlow::Break(Ok(Box::new(agreed)))
             }
         }

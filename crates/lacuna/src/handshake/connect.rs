@@ -3,7 +3,7 @@
 
 use super::pump::{Ended, Pump};
 use super::reservation::{Reservation, Terms};
-use super::{Agreed, host_of};
+use super::{Agreed, Siblings, host_of};
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
@@ -12,7 +12,9 @@ use crate::readiness;
 use crate::reuse::{Origin, Pooled};
 use lacuna_datapath::tcp_path;
 use lacuna_engine::Machine;
-use lacuna_proto::handshake::{self as words, Connect, ConnectStep, Offer, ProbePlan, addresses};
+use lacuna_proto::handshake::{
+    self as words, Connect, ConnectStep, Offer, ProbePlan, Role, addresses,
+};
 use lacuna_proto::probe::{MTU_CANDIDATES, Prober};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -44,6 +46,8 @@ pub(crate) struct Exchange {
     pump: Pump,
     machine: Connect,
     reservation: Reservation,
+    /// Further queue pairs that are wanted.
+    siblings: Vec<(Role, Reservation)>,
     /// Called by a worker when the prober has an answer.
     on_probed: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -73,6 +77,10 @@ impl Exchange {
             source: io::Error::new(io::ErrorKind::Unsupported, why),
         })?;
         let reservation = Reservation::new(context)?;
+        let reserve = |role| Ok((role, Reservation::new(context)?));
+        let siblings: Result<Vec<_>, ConnectError> = config.roles().map(reserve).collect();
+        let siblings = siblings?;
+        let offered = siblings.iter().map(|(role, reserved)| reserved.sibling(*role));
         let tcp = tcp_path(pump.stream());
         let offer = Offer {
             parameters: config.parameters(),
@@ -82,12 +90,14 @@ impl Exchange {
             // told from a busy one.
             keeps: tcp.is_some(),
             reports: config.controller().report_policy().to_peer(),
+            siblings: offered.collect(),
+            ends: pump.ends(),
         };
         let reused = goodbye.map(|goodbye| (goodbye, tcp.map_or(0, |path| path.rtt_ns)));
         let now_ns = context.clock().now_ns();
         let deadline_ns = context.clock().end_of(left);
         let machine = Connect::new(now_ns, offer, deadline_ns, reused);
-        Ok(Self { config, peer_host, pump, machine, reservation, on_probed })
+        Ok(Self { config, peer_host, pump, machine, reservation, siblings, on_probed })
     }
 
     /// Continues without waiting. `Break` once it has ended, with the outcome.
@@ -197,7 +207,7 @@ impl Exchange {
     }
 
     fn end(self, context: &Context, step: ConnectStep) -> Result<Connected, ConnectError> {
-        let Self { config, peer_host, mut pump, reservation, .. } = self;
+        let Self { config, peer_host, mut pump, reservation, siblings: reserved, .. } = self;
         match step {
             ConnectStep::Connected(agreed) => {
                 let words::Agreed {
@@ -205,6 +215,7 @@ impl Exchange {
                     geometry,
                     peer,
                     reports,
+                    siblings,
                     ports,
                     rtt,
                     keeps,
@@ -215,11 +226,16 @@ impl Exchange {
                 let rtt = Some(rtt);
                 let terms =
                     Terms { config, geometry, peer, reports, addresses, rtt, probe_timeout_ns };
+                let made = reserved.into_iter().filter_map(|(role, reserved)| {
+                    let there = siblings.iter().find(|sibling| sibling.role == role)?;
+                    Some((role, reserved.into_sibling(role, &terms, there.peer)?))
+                });
+                let siblings = Siblings(made.collect());
                 let (queue_pair, chosen) = reservation.into_queue_pair(terms);
                 let origin =
                     keeps.then(|| Origin::Pool(context.control_pool().clone(), pump.peer()));
                 let (peer, control) = pump.into_parts();
-                let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
+                let agreed = Agreed { queue_pair, siblings, config, chosen, peer, control, origin };
                 Ok(Connected::Agreed(Box::new(agreed)))
             }
             ConnectStep::Reconnect { mtu_bytes } => {

@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::queue_pair::QueuePair;
 use crate::reuse::Origin;
 use lacuna_datapath::families;
+use lacuna_proto::handshake::Role;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -30,9 +31,25 @@ use std::time::Duration;
 /// Longest handshake; more counts as for ever, and would overflow `Instant`.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Further queue pairs of a connection, at most one of each role.
+#[derive(Debug, Default)]
+pub(crate) struct Siblings(Vec<(Role, QueuePair)>);
+
+impl Siblings {
+    pub(crate) fn get(&self, role: Role) -> Option<&QueuePair> {
+        self.0.iter().find(|(of, _)| *of == role).map(|(_, queue_pair)| queue_pair)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &QueuePair> {
+        self.0.iter().map(|(_, queue_pair)| queue_pair)
+    }
+}
+
 /// A finished handshake.
 pub(crate) struct Agreed {
     pub(crate) queue_pair: QueuePair,
+    /// Further queue pairs that both ends have.
+    pub(crate) siblings: Siblings,
     pub(crate) config: ConnectionConfig,
     pub(crate) chosen: Chosen,
     pub(crate) peer: SocketAddr,

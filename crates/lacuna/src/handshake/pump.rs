@@ -5,7 +5,7 @@ use crate::address::canonical;
 use crate::error::{ConnectError, QueuePairError};
 use crate::readiness::{self, For};
 use lacuna_datapath::set_tcp_rto_min;
-use lacuna_proto::handshake::{self as words, Accept, Connect, MessageError};
+use lacuna_proto::handshake::{self as words, Accept, Connect, MessageError, WireEnds};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -58,6 +58,12 @@ impl Pump {
 
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The control connection's addresses, if the system says its own.
+    pub(super) fn ends(&self) -> Option<WireEnds> {
+        let here = canonical(self.stream.local_addr().ok()?);
+        Some(WireEnds { here, peer: self.peer })
     }
 
     pub(super) fn into_parts(self) -> (SocketAddr, TcpStream) {

@@ -11,7 +11,7 @@ use lacuna_engine::kinds::Early;
 use lacuna_engine::{Lane, Machine};
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::Geometry;
-use lacuna_proto::handshake::{End, Rtt};
+use lacuna_proto::handshake::{End, Role, Rtt, Sibling};
 use lacuna_proto::qp::Peer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,6 +51,12 @@ impl Reservation {
         (self.owner.shared.number(), self.keys.qkey)
     }
 
+    /// This queue pair as a sibling of another.
+    pub(super) fn sibling(&self, role: Role) -> Sibling {
+        let End { queue_pair, rkey, qkey, first_psn, credit_bytes, .. } = self.end();
+        Sibling { role, peer: Peer { queue_pair, rkey, qkey, first_psn, credit_bytes } }
+    }
+
     /// This end as the peer addresses it.
     pub(super) fn end(&self) -> End {
         let context = &self.owner.context;
@@ -67,6 +73,35 @@ impl Reservation {
     /// Makes and connects the queue pair that both ends agreed on. It takes the packets that
     /// arrived early.
     pub(super) fn into_queue_pair(self, terms: Terms) -> (QueuePair, Chosen) {
+        self.into_prepared(terms, |_| ())
+    }
+
+    /// Makes and connects a sibling beside the queue pair of these terms. `None` if there is no such
+    /// geometry.
+    pub(super) fn into_sibling(self, role: Role, terms: &Terms, peer: Peer) -> Option<QueuePair> {
+        let parameters = terms.config.parameters().of_sibling(role);
+        let (mtu_bytes, channels) = (terms.geometry.mtu_bytes(), terms.geometry.channels());
+        let geometry = parameters.geometry(mtu_bytes, channels).ok()?;
+        let config = terms.config.with(&parameters);
+        let terms = Terms { config, geometry, peer, addresses: terms.addresses.clone(), ..*terms };
+        if role != Role::OneSided {
+            return Some(self.into_queue_pair(terms).0);
+        }
+        let keys = self.owner.context.keys().clone();
+        // A region must not have the queue pair's own key.
+        if !self.owner.reserve_key(self.keys.rkey) {
+            return None;
+        }
+        let number = u64::from(self.owner.shared.number());
+        let prepare = |qp: &mut lacuna_proto::qp::QueuePair| qp.become_one_sided(keys, number);
+        Some(self.into_prepared(terms, prepare).0)
+    }
+
+    fn into_prepared(
+        self,
+        terms: Terms,
+        prepare: impl FnOnce(&mut lacuna_proto::qp::QueuePair),
+    ) -> (QueuePair, Chosen) {
         let Terms { config, geometry, peer, reports, addresses, rtt, probe_timeout_ns } = terms;
         let rtt_ns = rtt.map(Rtt::most_ns);
         let Self { owner, keys } = self;
@@ -79,6 +114,7 @@ impl Reservation {
         let start = remembered.start;
         let rtt = remembered.rtt_ns.map(Rtt::Measured).or(rtt);
         let mut qp = new_qp(shared.number(), &config, geometry, &keys, 0);
+        prepare(&mut qp);
         let writers = connect_qp(context, &mut qp, &addresses, peer, rtt, remembered);
         if let Some(reports) = reports {
             qp.set_report_policy(reports);

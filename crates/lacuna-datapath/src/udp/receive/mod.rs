@@ -54,16 +54,19 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(config: &UdpConfig, local: SocketAddr) -> Self {
-        let ip = local.ip().to_canonical();
-        let is_known = config.tells_local && !ip.is_unspecified();
         Self {
             arrays: ReceiveArrays::new(MESSAGES_MAX),
             chooser: Chooser::default(),
-            known: Known { peer: None, local: is_known.then_some(ip) },
+            known: Known { peer: None, local: known_local(config, local) },
             ask: Ask::ONE,
             connected_ask: Ask::ONE,
             absorbed_errors: 0,
         }
+    }
+
+    /// The first socket's messages have destinations from now on, if it is bound to any address.
+    pub(super) fn tell_local(&mut self, config: &UdpConfig, local: SocketAddr) {
+        self.known.local = known_local(config, local);
     }
 
     pub(super) fn absorbed_errors(&self) -> u64 {
@@ -170,6 +173,12 @@ impl Receiver {
             }
         }
     }
+}
+
+/// Destination of all messages, if it is asked for and the socket is bound to one address.
+fn known_local(config: &UdpConfig, local: SocketAddr) -> Option<IpAddr> {
+    let ip = local.ip().to_canonical();
+    (config.tells_local && !ip.is_unspecified()).then_some(ip)
 }
 
 /// The system clock's time; the kernel stamps arrivals with the same clock.

@@ -7,7 +7,8 @@
 //! time it is the queue pair's turn.
 //!
 //! Invariants: messages are built in the order of their numbers; while a send is assigned and not
-//! built, every channel has something queued.
+//! built, every channel has something queued, unless the send before is offered part by
+//! part (`offers.rs`).
 
 use super::super::encode::Encoder;
 use super::super::error::{PostSendError, SendFailure};
@@ -16,7 +17,7 @@ use super::super::peer_receives::NextReceive;
 use super::super::queues::Position;
 use super::super::transmit::Segment;
 use super::super::user_send::{SendId, SendRequest};
-use super::SendSide;
+use super::{SendSide, Target};
 use crate::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::prefetch::prefetch_value;
@@ -65,8 +66,7 @@ fn packets(geometry: &Geometry, request: &SendRequest) -> u64 {
 impl SendSide {
     /// The peer's receive for the next send.
     pub(crate) fn next_receive(&mut self) -> Result<NextReceive, PostSendError> {
-        let receive =
-            self.peer_receives.next_receive(self.next_number).filter(|_| self.waiting.is_empty());
+        let receive = self.peek_receive().filter(|_| self.waiting.is_empty());
         self.wants_receive = receive.is_none();
         receive.ok_or_else(|| self.unposted())
     }
@@ -75,9 +75,25 @@ impl SendSide {
         PostSendError::Unposted { number: self.next_number, posted: self.peer_receives.posted() }
     }
 
+    /// The peer's receive for a send of this length, if it is next. A write takes as many receives as it
+    /// has slots' worth of data.
+    #[inline]
+    pub(super) fn receive_for(&self, len_bytes: u64) -> Option<NextReceive> {
+        let receive = self.peer_receives.next_receive(self.next_number)?;
+        if !self.is_one_sided {
+            return Some(receive);
+        }
+        let end = receive.first + self.geometry.slots_for(len_bytes);
+        let capacity_bytes = u64::MAX;
+        (end <= self.peer_receives.posted()).then_some(NextReceive { capacity_bytes, ..receive })
+    }
+
     pub(super) fn assign_waiting(&mut self) {
-        while !self.waiting.is_empty() {
-            let Some(receive) = self.peer_receives.next_receive(self.next_number) else { return };
+        if self.pairs_in_order {
+            return self.assign_in_order();
+        }
+        while let Some(len_bytes) = self.waiting.first_len_bytes() {
+            let Some(receive) = self.receive_for(len_bytes) else { return };
             let Some((id, request)) = self.waiting.pop() else { return };
             self.assign_if_fits(id, request, receive);
         }
@@ -102,7 +118,7 @@ impl SendSide {
         let count = self.geometry.slots_for(request.data.len() as u64);
         self.take_numbers(id, receive.first, count);
         // The common case: build the send without moving it into the list and out again.
-        if self.assigned.is_empty() && self.queues.has_empty() {
+        if self.assigned.is_empty() && self.queues.has_empty() && !self.holds_back() {
             self.build(id, request, receive.first);
         } else {
             self.assigned.push(&self.geometry, id, request, receive.first);
@@ -114,13 +130,16 @@ impl SendSide {
         if let Some(send) = self.sends.get_mut(id) {
             send.start(first, count);
         }
+        if !self.offers.is_empty() && self.offers.is_open(id) {
+            self.growing.push((first, id));
+        }
     }
 
     /// Builds messages until each channel has something to send. To be called when a queue has
     /// become shorter.
     #[inline]
     pub(super) fn build_next(&mut self) {
-        while !self.assigned.is_empty() && self.queues.has_empty() {
+        while !self.assigned.is_empty() && self.queues.has_empty() && !self.holds_back() {
             self.build_first(u64::MAX);
         }
     }
@@ -140,16 +159,20 @@ impl SendSide {
     fn build(&mut self, id: SendId, request: SendRequest, first: u64) {
         // Needed when the last packet of the send is polled.
         self.sends.prefetch(id);
+        let target = self.writes.take(id);
         let SendRequest { mut data, mut immediate, .. } = request;
         let slot_bytes = self.geometry.max_message_bytes() as usize;
         let last = first + self.geometry.slots_for(data.len() as u64) - 1;
         // The immediate travels with the first slot, the end with the last.
+        let at = |number: u64| Some(target?.at((number - first) * slot_bytes as u64));
         for number in first..last {
             let full = data.split_to(slot_bytes).expect("slots_for divides the length");
-            self.build_message(id, number, full, None, immediate.take());
+            // Of a write, the last message tells the peer's application.
+            let immediate = if target.is_some() { None } else { immediate.take() };
+            self.build_message(id, number, full, None, immediate, at(number));
         }
         let end_bytes = Some(data.len() as u64);
-        self.build_message(id, last, data, end_bytes, immediate);
+        self.build_message(id, last, data, end_bytes, immediate, at(last));
     }
 
     fn build_message(
@@ -159,14 +182,20 @@ impl SendSide {
         data: SendBuffer,
         end_bytes: Option<u64>,
         immediate: Option<u32>,
+        target: Option<Target>,
     ) {
         let len_bytes = data.len() as u64;
         let encoder = self.codec.clone().map(Encoder::new);
-        let segment = self.segment(number, data, 0, end_bytes, immediate, encoder);
+        let segment = self.segment(number, data, (0, end_bytes), immediate, encoder, target);
         let machine = self.mode.sender(segment.shape());
         // In this order the values are not moved; each move would be a copy.
         let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
-        outgoing.enqueue_runs(&mut self.queues, Position::Last);
+        if self.offers.is_empty() {
+            outgoing.enqueue_runs(&mut self.queues, Position::Last);
+        } else {
+            self.withhold(id, number);
+            self.collect_runs(number, Position::Last);
+        }
     }
 
     #[inline]
@@ -174,10 +203,10 @@ impl SendSide {
         &self,
         number: u64,
         data: SendBuffer,
-        first_packet: u32,
-        message_end: Option<u64>,
+        (first_packet, message_end): (u32, Option<u64>),
         immediate: Option<u32>,
         encoder: Option<Encoder>,
+        target: Option<Target>,
     ) -> Arc<Segment> {
         let (peer_queue_pair, rkey) = self.peer.expect("checked when the send was taken");
         Arc::new(Segment {
@@ -189,6 +218,7 @@ impl SendSide {
             immediate,
             peer_queue_pair,
             rkey,
+            target,
             encoder,
         })
     }

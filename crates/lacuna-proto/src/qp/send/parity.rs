@@ -14,7 +14,8 @@ impl SendSide {
         else {
             return;
         };
-        let Some(machine) = outgoing.machine.deferred().filter(|_| outgoing.queued == 0) else {
+        let is_sent = outgoing.queued == 0 && outgoing.withheld.is_none();
+        let Some(machine) = outgoing.machine.deferred().filter(|_| is_sent) else {
             return;
         };
         let Some(tail) = machine.tail() else { return };

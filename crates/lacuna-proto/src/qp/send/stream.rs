@@ -11,6 +11,9 @@ impl SendSide {
     /// Opens a streaming send to the next receive.
     pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
         self.check(immediate)?;
+        if self.is_one_sided {
+            return Err(PostSendError::OneSided);
+        }
         let receive = self.next_receive()?;
         let id = self.sends.admit(0, None);
         self.build_before(receive.first);
@@ -18,8 +21,9 @@ impl SendSide {
         if let Some(send) = self.sends.get_mut(id) {
             send.streaming = true;
         }
+        self.growing.push((receive.first, id));
         let empty = SendBuffer::from(Vec::new());
-        let segment = self.segment(receive.first, empty, 0, None, immediate, None);
+        let segment = self.segment(receive.first, empty, (0, None), immediate, None, None);
         let mut machine = Mode::Raw.sender(segment.shape());
         while machine.poll_transmit().is_some() {}
         self.messages.push(receive.first, Outgoing::new(id, machine, segment, 0));
@@ -64,7 +68,8 @@ impl SendSide {
         let outgoing = self.messages.get_mut(number).ok_or(PostSendError::NoSuchSend)?;
         let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
         let message_end = ends_message.then_some(end_bytes);
-        let segment = self.segment(number, data, first_packet, message_end, immediate, None);
+        let place = (first_packet, message_end);
+        let segment = self.segment(number, data, place, immediate, None, None);
         let shape = segment.shape();
         let mut end = segment.first_packet + shape.data_packets;
         if ends_message {

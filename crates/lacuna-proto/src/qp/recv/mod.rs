@@ -3,85 +3,43 @@
 //!
 //! A receive longer than one slot takes several slots in a row. A receive is *finished* when all of
 //! its message came or the application closed it; the sender is told, and sends nothing more for it.
-//! It is *closed* when the application took its buffer back; then its slots are free.
+//! It is *closed* when the application took its buffer back; then its slots are free. Why and when a
+//! receive is over with something missing is in `ending.rs`.
 
+mod ending;
+mod frames;
+mod posted;
+mod unbound;
+mod watches;
+mod wraps;
+
+pub use ending::EndStats;
+pub use posted::{Grace, PostedReceive, RecvOptions, RecvRequest};
+pub use unbound::Written;
+pub(super) use wraps::ROUND_TRIPS;
+
+use super::deadlines::Deadlines;
 use super::error::{Failure, PostReceiveError, ReceiveFailure};
+use crate::modes::bounded::Watch;
 use crate::modes::{Mode, RecvMachine};
+use ending::{Posting, Special};
 use lacuna_path::small_vec::SmallVec;
 use lacuna_place::geometry::Geometry;
-use lacuna_place::placement::Placement;
 use lacuna_place::prefetch::prefetch_value;
 use lacuna_place::receive::Receive;
 use lacuna_place::table::RecvTable;
-use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
-use std::collections::{BTreeSet, VecDeque};
+use lacuna_wire::{CancelReason, Run};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use unbound::Unbound;
+use watches::ChunkWatches;
+use wraps::Wraps;
 
 /// Most incomplete messages remembered: as many as the default split has slots, which bounds the
 /// messages that the sender can have open. With 16 message bits a sender may miss the oldest.
 const FAILED_MAX: usize = 1024;
-/// Most incomplete messages in one frame, 8 bytes each; the newest are sent. For an older one, the
-/// sender goes by the acknowledgements.
-const FAILED_PER_FRAME_MAX: usize = 64;
-/// Most runs of receives in one frame.
-const RUNS_PER_FRAME_MAX: usize = 16;
-/// Bytes of a run in the frame.
-const RUN_BYTES: usize = 13;
-
 /// With this many messages in progress, [`RecvSide::is_near_end`] is true without a scan.
 const BEGUN_MESSAGES_MAX: u64 = 8;
-
-/// A posted receive, with one record per slot.
-#[derive(Debug)]
-pub struct PostedReceive {
-    /// Number of its first message.
-    pub first: u64,
-    /// The records, in order of offset.
-    pub parts: SmallVec<Arc<Receive>>,
-}
-
-impl PostedReceive {
-    /// Returns the memory, once every part's slot was closed and the queue pair was told. `None` for
-    /// foreign memory, or while a part has other references.
-    pub fn into_vec(self) -> Option<Vec<u8>> {
-        let mut placement = None;
-        for part in self.parts {
-            placement = Some(Arc::try_unwrap(part).ok()?.into_placement());
-        }
-        placement?.into_vec().ok()
-    }
-
-    /// Whether the message is complete: every part up to the one in which the message ends.
-    pub fn is_complete(&self) -> bool {
-        for part in &self.parts {
-            if !part.is_complete() {
-                return false;
-            }
-            if part.length_bytes().is_some() {
-                return true;
-            }
-        }
-        true
-    }
-
-    /// Length of the message, once its end is known; the length of the buffer if the message filled
-    /// it without an end mark.
-    pub fn length_bytes(&self) -> Option<u64> {
-        let mut before = 0;
-        for part in &self.parts {
-            if let Some(length) = part.length_bytes() {
-                return Some(before + length);
-            }
-            before += part.capacity_bytes();
-        }
-        self.is_complete().then_some(before)
-    }
-
-    /// The user immediate, once all of its fragments came; it travels with the first part.
-    pub fn immediate(&self) -> Option<u32> {
-        self.parts.first()?.immediate()
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -94,7 +52,12 @@ struct Incoming {
     /// `None` once the application closed it, so that its memory is free.
     receive: Option<Arc<Receive>>,
     machine: RecvMachine,
-    continues: bool,
+    /// Index of this slot in its receive; not 0 where it continues the slot before.
+    index: u32,
+    /// The receive's place among all receives.
+    ordinal: u64,
+    /// The receive, if this is its first slot.
+    posting: Posting,
     state: State,
     closed: bool,
     cancelled: Option<CancelReason>,
@@ -130,6 +93,27 @@ pub(crate) struct RecvSide {
     ack_next: u64,
     failure: Option<Failure>,
     pub(crate) messages: u64,
+    /// Receives posted.
+    receives: u64,
+    /// Receives that are not over.
+    open: usize,
+    /// The first message of the first receive that is not over.
+    open_from: u64,
+    /// One past the last message of which something was heard.
+    reach: u64,
+    /// Open receives that have a deadline, a grace, or an end that has begun, by their first messages.
+    special: BTreeMap<u64, Special>,
+    /// Deadlines and graces of receives, by their first messages.
+    deadlines: Deadlines<u64>,
+    /// Receives that are over and were to be told of, by their first messages.
+    ended: VecDeque<u64>,
+    /// `Some` in a mode where receives end with gaps.
+    watch: Option<Watch>,
+    wraps: Wraps,
+    chunk_watches: ChunkWatches,
+    /// `Some` if the peer writes to regions and nothing is posted.
+    unbound: Option<Unbound>,
+    pub(crate) ends: EndStats,
 }
 
 impl RecvSide {
@@ -152,20 +136,45 @@ impl RecvSide {
             ack_next: 0,
             failure: None,
             messages: 0,
+            receives: 0,
+            open: 0,
+            open_from: 0,
+            reach: 0,
+            special: BTreeMap::new(),
+            deadlines: Deadlines::default(),
+            ended: VecDeque::new(),
+            watch: mode.watch(geometry.channels()),
+            wraps: Wraps::default(),
+            chunk_watches: ChunkWatches::default(),
+            unbound: None,
+            ends: EndStats::default(),
         }
     }
 
     // ---- the application's calls ----
 
-    pub(crate) fn post(&mut self, buffer: Placement) -> Result<PostedReceive, PostReceiveError> {
+    /// `safe_ns`: how long an old packet could still come.
+    pub(crate) fn post(
+        &mut self,
+        now_ns: u64,
+        request: RecvRequest,
+        safe_ns: u64,
+    ) -> Result<PostedReceive, PostReceiveError> {
+        let RecvRequest { buffer, options, notifies } = request;
         if let Some(failure) = self.failure {
             return Err(failure.into());
+        }
+        if self.is_one_sided() {
+            return Err(PostReceiveError::OneSided);
         }
         let slots = self.geometry.slots();
         let slot_bytes = self.geometry.max_message_bytes();
         let capacity_bytes = buffer.len() as u64;
         let needed = self.geometry.slots_for(capacity_bytes);
-        if needed > u64::from(slots) {
+        // A buffer that the first packet takes is one piece of memory of one record.
+        let slots_max = if buffer.is_pooled() { 1 } else { slots };
+        if needed > u64::from(slots_max) {
+            let slots = slots_max;
             return Err(PostReceiveError::TooLong { capacity_bytes, slots, slot_bytes });
         }
         let open = self.incoming.len() as u64;
@@ -174,6 +183,8 @@ impl RecvSide {
             return Err(PostReceiveError::NoSlot { needed, open, slots });
         }
         let parts = buffer.into_parts(slot_bytes as usize);
+        let posting = Posting::new(needed as u32, notifies);
+        let ordinal = self.receives;
         let parts = numbers.clone().zip(parts).map(|(number, part)| {
             let receive = self.table.post(number, part);
             let receive = receive.expect("checked above, and posts are under the lock");
@@ -181,7 +192,9 @@ impl RecvSide {
             self.incoming.push_back(Incoming {
                 receive: Some(receive.clone()),
                 machine: self.mode.receiver(),
-                continues: number > numbers.start,
+                index: (number - numbers.start) as u32,
+                ordinal,
+                posting,
                 state: State::Open,
                 closed: false,
                 cancelled: None,
@@ -191,7 +204,27 @@ impl RecvSide {
         let parts: SmallVec<_> = parts.collect();
         debug_assert_eq!(parts.len() as u64, needed);
         self.posted = numbers.end;
+        self.receives += 1;
+        self.open += 1;
+        if options != RecvOptions::default() {
+            self.add_options(numbers.start, options);
+        }
+        if self.watch.is_some() {
+            let period = u64::from(slots) * u64::from(self.geometry.config().generations);
+            let is_quick = self.wraps.on_posted(now_ns, &numbers, period, safe_ns);
+            self.ends.quick_wraps += u64::from(is_quick);
+        }
         Ok(PostedReceive { first: numbers.start, parts })
+    }
+
+    /// Whether the n-th message belongs to the n-th receive, late or not.
+    fn pairs_in_order(&self) -> bool {
+        self.watch.is_some() && !self.is_one_sided()
+    }
+
+    /// The first message of the next receive that is over and was to be told of.
+    pub(crate) fn poll_ended(&mut self) -> Option<u64> {
+        self.ended.pop_front()
     }
 
     /// Whether the sender may soon run out of announced receives: it has started more than half of
@@ -211,8 +244,11 @@ impl RecvSide {
         let chunks = bytes / self.geometry.chunk_bytes();
         (self.base..=self.highest_received).any(|number| {
             let Some(incoming) = self.entry(number) else { return false };
-            let goes_on = self.entry(number + 1).is_some_and(|next| next.continues);
-            let missing = |receive: &Arc<Receive>| receive.chunks() - receive.chunks_done();
+            let goes_on = self.entry(number + 1).is_some_and(|next| next.index > 0);
+            let missing = |receive: &Arc<Receive>| {
+                let record = receive.record();
+                record.chunks() - record.chunks_done()
+            };
             let missing = incoming.receive.as_ref().map(missing);
             let is_near = missing.is_some_and(|missing| u64::from(missing) < chunks);
             incoming.state == State::Open && is_near && !goes_on
@@ -233,6 +269,7 @@ impl RecvSide {
     /// must be told.
     pub(crate) fn on_closed(&mut self, posted: &PostedReceive) -> bool {
         let mut has_changed = false;
+        self.on_given_back(posted);
         for part in &posted.parts {
             let number = part.number();
             let Some(incoming) = self.entry_mut(number) else { continue };
@@ -278,6 +315,10 @@ impl RecvSide {
     }
 
     fn note_failed(&mut self, number: u64) {
+        if self.watch.is_some() {
+            // The sender repairs nothing, so it has no use for the list.
+            return;
+        }
         if number >= self.failed_from {
             self.failed.insert(number);
         }
@@ -323,19 +364,36 @@ impl RecvSide {
 
     // ---- packets and frames from the peer ----
 
-    /// Packets were placed for messages `low..=high`. Returns whether any of them became complete.
-    pub(crate) fn on_touched(&mut self, low: u64, high: u64) -> bool {
+    /// Packets were placed for messages `low..=high` on a channel. Returns whether any receive ended or
+    /// any slot became complete. `grace_ns`: how late packets are on this path.
+    pub(crate) fn on_touched(
+        &mut self,
+        now_ns: u64,
+        channel: u8,
+        (low, high): (u64, u64),
+        grace_ns: u64,
+    ) -> bool {
         self.highest_started = self.highest_started.max(Some(high));
         self.highest_received = self.highest_received.max(high);
         let mut has_changed = false;
         for number in low.max(self.base)..=high {
             let Some(incoming) = self.entry_mut(number) else { break };
             let Some(receive) = &incoming.receive else { continue };
-            if incoming.state == State::Open && receive.is_complete() {
-                let ends = receive.length_bytes().is_some();
-                self.finish(number);
+            if incoming.state != State::Open {
+                continue;
+            }
+            if receive.take_touched() {
+                receive.note_arrival(now_ns);
+            }
+            let record = receive.record();
+            if record.is_complete() {
+                let ends = record.length_bytes().is_some();
+                let head = number - u64::from(incoming.index);
+                incoming.state = State::Finished;
+                self.finished_end = self.finished_end.max(number + 1);
                 has_changed = true;
                 self.messages += 1;
+                self.on_slot_complete(head, number, ends);
                 if ends {
                     self.finish_unused(number + 1);
                 }
@@ -344,17 +402,17 @@ impl RecvSide {
         if has_changed {
             self.advance();
         }
-        has_changed
+        has_changed | self.judge_touched(now_ns, channel, high, grace_ns)
     }
 
     /// The message ended before the receive's last slots; closes those, because they get no data.
     fn finish_unused(&mut self, mut number: u64) {
-        if !self.entry(number).is_some_and(|incoming| incoming.continues) {
+        if self.entry(number).is_none_or(|incoming| incoming.index == 0) {
             return;
         }
         let table = self.table.clone();
         while let Some(incoming) = self.entry_mut(number) {
-            if !incoming.continues || incoming.state == State::Finished {
+            if incoming.index == 0 || incoming.state == State::Finished {
                 return;
             }
             table.close(number);
@@ -370,10 +428,17 @@ impl RecvSide {
     }
 
     /// The sender cancelled a message. Returns whether the receive was open.
-    pub(crate) fn on_cancel(&mut self, number: u64, reason: CancelReason) -> bool {
+    pub(crate) fn on_cancel(
+        &mut self,
+        now_ns: u64,
+        number: u64,
+        reason: CancelReason,
+        grace_ns: u64,
+    ) -> bool {
         match self.entry_mut(number) {
             Some(incoming) if incoming.state == State::Open && incoming.cancelled.is_none() => {
                 incoming.cancelled = Some(reason);
+                self.end_cancelled(now_ns, number, grace_ns);
                 true
             }
             _ => false,
@@ -387,93 +452,6 @@ impl RecvSide {
 
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
-    }
-
-    // ---- frames ----
-
-    /// Writes the Receives frame. Returns `false` if it did not fit behind other frames. Alone in a
-    /// packet, the frame is shortened until it fits.
-    pub(crate) fn write_receives(&mut self, writer: &mut ControlWriter) -> bool {
-        let mut finished: Vec<u8> = Vec::new();
-        for number in self.base..self.finished_end {
-            if self.entry(number).is_some_and(|incoming| incoming.state == State::Finished) {
-                let index = (number - self.base) as usize;
-                finished.resize(index / 8 + 1, 0);
-                finished[index / 8] |= 1 << (index % 8);
-            }
-        }
-        // The list of runs may end after any receive.
-        let mut first_runs = [Run::default(); RUNS_PER_FRAME_MAX];
-        first_runs.iter_mut().zip(&self.runs).for_each(|(first, run)| *first = *run);
-        let mut runs = &first_runs[..self.runs.len().min(RUNS_PER_FRAME_MAX)];
-        let room = writer.room().saturating_sub(Receives::FIXED_BYTES);
-        let failed_max = FAILED_PER_FRAME_MAX.min(self.failed.len());
-        let wanted = finished.len() + failed_max * 8 + runs.len() * RUN_BYTES;
-        let is_first = writer.is_empty();
-        if wanted > room && !is_first {
-            return false;
-        }
-        finished.truncate(room / 2);
-        let failed_max = failed_max.min((room - finished.len()) / 2 / 8);
-        let runs_max = (room - finished.len() - failed_max * 8) / RUN_BYTES;
-        runs = &runs[..runs_max.min(runs.len())];
-        let mut newest = self.failed.iter().rev().copied();
-        let failed: Vec<u64> = newest.by_ref().take(failed_max).collect();
-        let failed_from = newest.next().map_or(self.failed_from, |omitted| omitted + 1);
-        let is_written = writer.push(&Frame::Receives(Receives {
-            base: self.base,
-            posted: self.posted,
-            finished: &finished,
-            failed_from,
-            failed: U64List::from_values(&failed),
-            runs: RunList::from_runs(runs),
-        }));
-        if is_written {
-            self.announced = self.base + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
-        }
-        // If not even the fixed part fits an empty packet, give up, so that the caller does not loop.
-        is_written || is_first
-    }
-
-    /// Begins a round of acknowledgements.
-    pub(crate) fn begin_acks(&mut self) {
-        self.ack_next = self.base;
-    }
-
-    /// Writes acknowledgements of open messages until the packet is full.
-    /// Returns whether the round is over.
-    pub(crate) fn write_acks(&mut self, writer: &mut ControlWriter) -> bool {
-        let Some(highest_started) = self.highest_started else { return true };
-        while self.ack_next <= highest_started {
-            let room = writer.room();
-            if room < ACK_ROOM_MIN {
-                return writer.is_empty();
-            }
-            let number = self.ack_next;
-            self.prefetch(number + PREFETCH_AHEAD);
-            let Some(incoming) = self.entry_mut(number) else { return true };
-            if incoming.state == State::Open
-                && let Some(receive) = &incoming.receive
-            {
-                let mut scratch = [0u8; ACK_BITMAP_MAX];
-                let room = (room - Ack::FIXED_BYTES).min(ACK_BITMAP_MAX) / 4 * 4;
-                let ack = incoming.machine.poll_ack(receive, &mut scratch[..room]);
-                if let Some(ack) = ack
-                    && !writer.push(&Frame::Ack(ack))
-                {
-                    return false;
-                }
-            }
-            self.ack_next += 1;
-        }
-        true
+        self.end_all();
     }
 }
-
-/// How many messages ahead a receive is prefetched before it is acknowledged (a judgement): one
-/// comes from memory while two are written.
-const PREFETCH_AHEAD: u64 = 2;
-/// With less room than this in a packet, an acknowledgement waits for the next one.
-const ACK_ROOM_MIN: usize = 64;
-/// Most bitmap bytes of one acknowledgement: 8,192 chunks.
-const ACK_BITMAP_MAX: usize = 1024;

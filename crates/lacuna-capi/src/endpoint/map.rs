@@ -1,0 +1,130 @@
+//! Maps of messages that came with gaps: which packets did.
+//!
+//! A map is plain data of its own: it has no parent and keeps none alive.
+
+use crate::outcome::code;
+use crate::pointer::{self, Out};
+use lacuna::PacketMap;
+use std::ffi::c_int;
+
+/// Which packets of a message came that came with gaps.
+pub struct lacuna_map {
+    packets: PacketMap,
+}
+
+/// Bytes of a buffer.
+#[repr(C)]
+pub struct lacuna_range {
+    /// The first byte, from the start of the buffer.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+}
+
+impl lacuna_map {
+    /// The map of a message that came with gaps; `None` if all of it came.
+    pub(super) fn of(packets: PacketMap, is_complete: bool) -> Option<Box<Self>> {
+        (!is_complete).then(|| Box::new(Self { packets }))
+    }
+
+    /// As C has it: NULL if all came.
+    pub(super) fn into_raw(map: Option<Box<Self>>) -> *mut Self {
+        map.map_or(std::ptr::null_mut(), Box::into_raw)
+    }
+
+    /// Gives a map to a program, if it wants one.
+    pub(super) fn give(map: Option<Box<Self>>, out: Option<Out<*mut Self>>) {
+        if let Some(out) = out {
+            out.set(Self::into_raw(map));
+        }
+    }
+}
+
+/// The map as bits: packet i is bit i % 8 of byte i / 8, and begins at byte i *
+/// packet_bytes of the buffer (of struct lacuna_ended or lacuna_written). Writes as
+/// many bytes as fit; num_bytes gets the number of all, and may be NULL. bits may be
+/// NULL if capacity is 0. May be called from any thread.
+///
+/// # Safety
+/// map was not freed; bits points to capacity bytes; num_bytes is NULL or points to a
+/// size_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_map_packets(
+    map: *const lacuna_map,
+    bits: *mut u8,
+    capacity: usize,
+    num_bytes: *mut usize,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let packets = &unsafe { pointer::shared(map, "map") }?.packets;
+        // SAFETY: the caller's promise.
+        let count = unsafe { Out::optional(num_bytes, "num_bytes") }?;
+        let all = packets.len().div_ceil(8);
+        let byte = |at: usize| {
+            (0..8).fold(0, |byte, bit| byte | u8::from(packets.has(8 * at + bit)) << bit)
+        };
+        let bytes: Vec<u8> = (0..all.min(capacity)).map(byte).collect();
+        if capacity > 0 {
+            // SAFETY: the caller's promise, and no more than `capacity` bytes.
+            unsafe { pointer::copy_out(&bytes, bits, "bits") }?;
+        }
+        if let Some(count) = count {
+            count.set(all);
+        }
+        Ok(())
+    })
+}
+
+/// The gaps in order, as bytes of the buffer: up to the end of the message, or of the
+/// buffer if the message's end did not come. Writes as many as fit; count gets the
+/// number of all, and may be NULL. gaps may be NULL if capacity is 0. May be called
+/// from any thread.
+///
+/// # Safety
+/// map was not freed; gaps points to capacity structs; count is NULL or points to a
+/// size_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_map_gaps(
+    map: *const lacuna_map,
+    gaps: *mut lacuna_range,
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let packets = &unsafe { pointer::shared(map, "map") }?.packets;
+        // SAFETY: the caller's promise.
+        let count = unsafe { Out::optional(count, "count") }?;
+        // SAFETY: the caller's promise.
+        let gaps = unsafe { pointer::Outs::new(gaps, capacity, "gaps") }?;
+        let mut all = 0;
+        for gap in packets.gaps() {
+            let (offset, length) = (gap.start as u64, gap.len() as u64);
+            gaps.set(all, lacuna_range { offset, length });
+            all += 1;
+        }
+        if let Some(count) = count {
+            count.set(all);
+        }
+        Ok(())
+    })
+}
+
+/// Frees a map. NULL is allowed. Must be the last call with it. A map needs nothing
+/// else: it may be freed after its connection, and in a child process (fork).
+///
+/// # Safety
+/// If not NULL, map was not freed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_map_free(map: *mut lacuna_map) {
+    let _ = code(|| {
+        if !map.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { pointer::shared(map, "map") }?;
+            // SAFETY: made by `into_raw`, and this is the last call with it.
+            drop(unsafe { Box::from_raw(map) });
+        }
+        Ok(())
+    });
+}

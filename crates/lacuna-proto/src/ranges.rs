@@ -1,0 +1,80 @@
+//! A set of numbers as disjoint ranges: what was offered of a send, what of it waits.
+
+use std::ops::Range;
+
+/// Disjoint ranges in order. Neighbours are one range.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    /// Adds a range; an empty one changes nothing.
+    pub fn add(&mut self, added: Range<u64>) {
+        if added.is_empty() {
+            return;
+        }
+        // The ranges that overlap or touch the added one become one with it.
+        let from = self.0.partition_point(|range| range.end < added.start);
+        let to = self.0.partition_point(|range| range.start <= added.end);
+        let (mut start, mut end) = (added.start, added.end);
+        if let [first, .., last] | [first @ last] = &self.0[from..to] {
+            (start, end) = (start.min(first.start), end.max(last.end));
+        }
+        self.0.splice(from..to, std::iter::once(start..end));
+    }
+
+    /// Whether all of a range was added.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        let at = self.0.partition_point(|other| other.end < range.end);
+        range.is_empty() || self.0.get(at).is_some_and(|other| other.start <= range.start)
+    }
+
+    /// Those that overlap a range.
+    pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
+        let from = self.0.partition_point(|other| other.end <= range.start);
+        let end = range.end;
+        self.0[from..].iter().take_while(move |other| other.start < end)
+    }
+}
+
+impl FromIterator<Range<u64>> for Ranges {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(list: I) -> Self {
+        let mut ranges = Self::default();
+        list.into_iter().for_each(|range| ranges.add(range));
+        ranges
+    }
+}
+
+impl IntoIterator for Ranges {
+    type Item = Range<u64>;
+    type IntoIter = std::vec::IntoIter<Range<u64>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ranges_are_the_set_of_what_was_added(
+            added in proptest::collection::vec((0..60u64, 0..12u64), 0..30),
+            asked in (0..60u64, 0..12u64),
+        ) {
+            let list: Vec<_> = added.iter().map(|(start, len)| *start..start + len).collect();
+            let set: Ranges = list.iter().cloned().collect();
+            let has = |at: u64| list.iter().any(|range| range.contains(&at));
+            let in_set = |at: u64| set.0.iter().any(|range| range.contains(&at));
+            prop_assert!((0..80).all(|at| has(at) == in_set(at)));
+            prop_assert!(set.0.windows(2).all(|pair| pair[0].end < pair[1].start));
+            let asked = asked.0..asked.0 + asked.1;
+            prop_assert_eq!(set.covers(&asked), asked.clone().all(has));
+            let overlaps = set.0.iter().filter(|r| r.start < asked.end && asked.start < r.end);
+            let within: Vec<_> = set.within(&asked).collect();
+            prop_assert!(asked.is_empty() || within == overlaps.collect::<Vec<_>>());
+        }
+    }
+}
