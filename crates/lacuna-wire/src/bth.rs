@@ -133,10 +133,19 @@ pub(crate) fn split<const HEADER: usize>(
 /// Why [`accepted`] does not match the first word.
 #[cold]
 pub(crate) fn reason(bth: &Bytes) -> PacketError {
-    let [opcode, flags, key @ ..] = word(bth, field::FIRST).to_be_bytes();
+    let opcode = bth[0];
     if ![OPCODE_WRITE, OPCODE_SEND, OPCODE_CONTROL].contains(&opcode) {
         PacketError::Opcode { found: opcode }
-    } else if flags & VERSION_MASK != 0 {
+    } else {
+        reason_of_known(bth)
+    }
+}
+
+/// The same for an opcode that its kind of queue pair knows.
+#[cold]
+pub(crate) fn reason_of_known(bth: &Bytes) -> PacketError {
+    let [_, flags, key @ ..] = word(bth, field::FIRST).to_be_bytes();
+    if flags & VERSION_MASK != 0 {
         PacketError::TransportVersion { found: flags & VERSION_MASK }
     } else {
         PacketError::PartitionKey { found: u16::from_be_bytes(key) }

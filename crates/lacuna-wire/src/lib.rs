@@ -7,6 +7,7 @@
 //! | `bth`, `data` | data packets: UC SEND or UC RDMA WRITE, Only with Immediate |
 //! | `control` | control packets: UD SEND Only with frames |
 //! | `frame` | the control frames, one file each |
+//! | [`rc`] | packets of the reliable connection, and LoWAR's repairs |
 //! | `packet`, `reject` | the kind of a datagram, and why it is refused |
 //! | `psn` | packet sequence numbers: 24 bits on the wire, 64 bits above |
 //! | `seal` | trailers: length, checksum, check |
@@ -41,6 +42,7 @@ mod info;
 mod packet;
 pub mod psn;
 mod qpn;
+pub mod rc;
 mod reject;
 mod seal;
 
@@ -63,4 +65,4 @@ pub use reject::{PacketError, RejectKind};
 pub use seal::{SEALS, Seal, SealEntry, check_crc32c, crc32c};
 
 /// Sequence numbers of packets are 24 bits wide, as in the BTH.
-pub(crate) const PSN_MASK: u32 = (1 << psn::BITS) - 1;
+pub const PSN_MASK: u32 = (1 << psn::BITS) - 1;

@@ -56,6 +56,18 @@ pub enum PacketError {
         /// Bytes of payload in the packet.
         found: usize,
     },
+    /// A repair header of an unknown type, or with numbers that no block has.
+    #[error(
+        "repair header of type {kind} has index {index} of {repairs} repairs, or a wrong block"
+    )]
+    Repair {
+        /// Its type.
+        kind: u8,
+        /// Index of the repair.
+        index: u8,
+        /// Repairs of a full block.
+        repairs: u16,
+    },
     /// The trailer does not match the bytes before it: damaged, or not Lacuna.
     #[error("trailer {found:#010x} does not match the bytes before it, {expected:#010x}")]
     Trailer {
@@ -78,6 +90,7 @@ impl PacketError {
             Self::PartitionKey { .. } => RejectKind::PartitionKey,
             Self::Pad { .. } => RejectKind::Pad,
             Self::Length { .. } => RejectKind::Length,
+            Self::Repair { .. } => RejectKind::Repair,
             Self::Trailer { .. } => RejectKind::Trailer,
         }
     }
@@ -100,6 +113,8 @@ pub enum RejectKind {
     Pad,
     /// See [`PacketError::Length`].
     Length,
+    /// See [`PacketError::Repair`].
+    Repair,
     /// See [`PacketError::Trailer`].
     Trailer,
 }
@@ -114,6 +129,7 @@ impl RejectKind {
         Self::PartitionKey,
         Self::Pad,
         Self::Length,
+        Self::Repair,
         Self::Trailer,
     ];
     /// How many kinds there are: the length of a table of counters.
@@ -137,6 +153,7 @@ impl RejectKind {
             Self::PartitionKey => "partition_key",
             Self::Pad => "pad",
             Self::Length => "length",
+            Self::Repair => "repair",
             Self::Trailer => "trailer",
         }
     }
