@@ -12,9 +12,9 @@ pub use lacuna_link::SplitMix64 as Rng;
 use lacuna_link::{Chances, FaultGenerator, Fraction, Loss, Pipe, PipeConfig};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::{Mode, auto};
 use lacuna_proto::qp::{
     self, PostedReceive, QpConfig, QueuePair, RecvOptions, RecvRequest, SendId, SendRequest,

@@ -11,10 +11,10 @@ mod common;
 
 use common::{MS, SECOND, control_body, data_towards, inject, post, run_dry, take};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::placement::Placement;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{QueuePair, SendFailure, SendRequest};
 use lacuna_wire::{

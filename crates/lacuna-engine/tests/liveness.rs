@@ -7,9 +7,9 @@ mod common;
 use common::{MS, SECOND, inject, post, take};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{
     Changes, Event, Failure, PostSendError, QpConfig, ReceiveFailure, SendFailure, SendId,

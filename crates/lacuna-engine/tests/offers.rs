@@ -5,9 +5,9 @@ mod common;
 use common::{MS, SECOND};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::{Memory, SendBuffer};
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::reason::Reason;
-use lacuna_proto::buffer::{Memory, SendBuffer};
 use lacuna_proto::qp::{PostSendError, SendId, SendRequest};
 use std::sync::{Arc, Mutex};
 

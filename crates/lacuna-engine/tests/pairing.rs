@@ -5,9 +5,9 @@ mod common;
 use common::{MS, SECOND};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::reason::Reason;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{PostedReceive, RecvOptions, SendFailure, SendId, SendRequest};
 
 fn pair(mode: &str, loss_ppm: u32) -> Pair {

@@ -5,12 +5,12 @@ mod common;
 use common::{MS, SECOND, take};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::placement::Placement;
 use lacuna_place::pool::BufferPool;
 use lacuna_place::region::{Region, RegionConfig, Slices, Stride};
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{Changes, Event, PostReceiveError, SendRequest};
 use std::sync::Arc;
 

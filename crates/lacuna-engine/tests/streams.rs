@@ -5,8 +5,8 @@ mod common;
 
 use common::{MS, SECOND, post, take};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::GeometryConfig;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{Changes, Event, PostSendError, ReceiveFailure, SendId};
 use lacuna_wire::{CancelReason, ImmediateSplit};
 

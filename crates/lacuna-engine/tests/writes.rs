@@ -6,10 +6,10 @@ mod common;
 use common::{MS, SECOND};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::reason::Reason;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope};
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{
     Event, PostReceiveError, PostSendError, SendFailure, SendId, SendRequest, Target,
 };

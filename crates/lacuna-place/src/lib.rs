@@ -7,6 +7,7 @@
 //! | `region` | registered memory that many queue pairs write by key and offset |
 //! | `placement` | the memory of one receive, shared by several workers |
 //! | `pool` | buffers that receives of several queue pairs share |
+//! | `buffer` | memory that sends take their bytes from |
 //! | `slot` | an entry of the root key: pins and generations, so that nothing writes after a close |
 //! | `receive` | the record of one receive: packet bits, chunk bits, end, immediate |
 //! | `table` | the slots of one queue pair |
@@ -34,6 +35,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod buffer;
 pub mod burst;
 pub mod discard;
 pub mod geometry;

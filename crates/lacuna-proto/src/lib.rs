@@ -10,7 +10,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod buffer;
 pub mod handshake;
 pub mod modes;
 pub mod probe;

@@ -11,8 +11,8 @@ use crate::completed::RecvOptions;
 use crate::error::{PostReceiveError, QueueError};
 use crate::handles::RecvHandle;
 use crate::queue_pair::QueuePair;
+use lacuna_place::buffer::{Memory, SendBuffer};
 use lacuna_place::placement::Placement;
-use lacuna_proto::buffer::{Memory, SendBuffer};
 use std::sync::Arc;
 
 /// A slice whose borrow ends when [`Borrowed::lend`] returns.

@@ -23,7 +23,7 @@ use crate::stats::ConnectionStats;
 use lacuna_datapath::process::Own;
 #[cfg(unix)]
 use lacuna_datapath::process::descriptors;
-use lacuna_proto::buffer::SendBuffer;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_proto::handshake::Role;
 use lacuna_proto::handshake::goodbye;
 use lacuna_proto::qp::Failure;

@@ -4,7 +4,7 @@
 use crate::connection::Connection;
 use crate::error::{PostSendError, SendError};
 use crate::handles::SendHandle;
-use lacuna_proto::buffer::SendBuffer;
+use lacuna_place::buffer::SendBuffer;
 use std::time::Duration;
 
 /// The old name of [`SendError`].

@@ -14,7 +14,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use lacuna_proto::buffer::RangeError;
+pub use lacuna_place::buffer::RangeError;
 pub use lacuna_proto::qp::{
     PostReadError, PostReceiveError, PostSendError, ReadFailure, SendFailure, WaitedFor,
 };

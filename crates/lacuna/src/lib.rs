@@ -100,11 +100,11 @@ pub use stats::{AutoStats, ChannelStats, ConnectionStats, EndedStats, RttStats, 
 pub use lacuna_datapath as datapath;
 pub use lacuna_path::controller::Kind as ControllerKind;
 pub use lacuna_path::{RtoConfig, controller};
+pub use lacuna_place::buffer::{Memory, SendBuffer};
 pub use lacuna_place::geometry::{Geometry, GeometryError};
 pub use lacuna_place::parity::Layout;
 pub use lacuna_place::reason::Reason;
 pub use lacuna_place::region::{Granules, OutOfBounds, Slices, Stride};
-pub use lacuna_proto::buffer::{Memory, SendBuffer};
 pub use lacuna_proto::handshake::{ParseWireError, Wire};
 pub use lacuna_proto::modes::{self, Mode};
 pub use lacuna_proto::qp::{

@@ -11,7 +11,7 @@
 use crate::error::{OfferError, PostSendError};
 use crate::handles::SendHandle;
 use crate::queue_pair::QueuePair;
-use lacuna_proto::buffer::{Memory, SendBuffer};
+use lacuna_place::buffer::{Memory, SendBuffer};
 use lacuna_proto::ranges::Ranges;
 use std::cell::UnsafeCell;
 use std::ops::Deref;

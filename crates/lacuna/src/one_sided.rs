@@ -13,9 +13,9 @@ use crate::handles::{SendHandle, wait_for};
 use crate::queue_pair::QueuePair;
 use crate::region::{Region, RegionOptions, Rights};
 use crate::stats::ConnectionStats;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::reason::Reason;
 use lacuna_place::region::Bound;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{SendRequest, Target};
 use std::time::Duration;
 

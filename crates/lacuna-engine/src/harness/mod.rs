@@ -216,7 +216,7 @@ impl Net {
     }
 
     /// The same of a host whose data packets have no bytes: what it sends is never looked at
-    /// ([`Zeros`](lacuna_proto::buffer::Zeros) do), and what it receives goes nowhere
+    /// ([`Zeros`](lacuna_place::buffer::Zeros) do), and what it receives goes nowhere
     /// (`Placement::phantom`). It costs neither memory nor copies nor checksums.
     pub fn add_host_without_bytes(&mut self, channels: u8) -> usize {
         let host = self.add_host(channels);

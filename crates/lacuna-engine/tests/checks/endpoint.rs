@@ -19,12 +19,12 @@ use crate::common::run_dry_with;
 use lacuna_engine::testing::Rng;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
 use lacuna_place::reason::Reason;
 use lacuna_place::writer::ChannelWriter;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{
     Grace, Peer, PostedReceive, QpConfig, QueuePair, ReadId, ReadRequest, RecvOptions, RecvRequest,

@@ -21,10 +21,10 @@ use super::Choices;
 use super::oracle::any_link;
 use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::reason::Reason;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope};
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{
     ReadFailure, ReadId, ReadRequest, SendFailure, SendId, SendRequest, Target, Written,

@@ -18,9 +18,9 @@ mod end;
 use super::Choices;
 use lacuna_engine::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::placement::Placement;
-use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::modes::auto::{Choice, Policy, Question};
 use lacuna_proto::qp::{

@@ -4,7 +4,7 @@
 //! need not be zeroed, since all of it is written. What is kept is bounded.
 
 use super::reads::READ_BYTES_MAX;
-use crate::buffer::{Memory, SendBuffer};
+use lacuna_place::buffer::{Memory, SendBuffer};
 use lacuna_place::region::{KeyError, KeyTable, Rights};
 use lacuna_wire::{Read, ReadRefusal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,8 @@
 //! All parity packets of a submessage that will be sent are computed at once, and cached until the
 //! last of them was built, because window and pacing may split a run of parity.
 
-use crate::buffer::SendBuffer;
 use lacuna_code::{Chunked, ChunkedMut, Codec};
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::parity::{Layout, codec_like};
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -50,7 +50,6 @@ pub use timers::Timer;
 pub use transmit::Transmit;
 pub use user_send::{SendId, SendRequest, SendStatus};
 
-use crate::buffer::SendBuffer;
 use control::Control;
 use event::PendingEvents;
 use lacuna_code::{Codec, Engine};
@@ -63,6 +62,7 @@ use lacuna_path::rtt::RttEstimator;
 use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_path::small_vec::SmallVec;
 use lacuna_path::{IP_UDP_BYTES, Path};
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::discard::Discard;
 use lacuna_place::placement::Placement;
 use lacuna_place::region::KeyTable;

@@ -198,7 +198,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::SendBuffer;
+    use lacuna_place::buffer::SendBuffer;
     use lacuna_place::geometry::GeometryConfig;
 
     #[test]

@@ -10,8 +10,8 @@
 use super::encode::{Encoder, Parity};
 use super::scratch::Scratch;
 use super::send::Target;
-use crate::buffer::SendBuffer;
 use crate::modes::MessageShape;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::parity::ParityPacket;
 use lacuna_wire::{DataHeader, ImmediateFields, Qpn, Seal, psn};

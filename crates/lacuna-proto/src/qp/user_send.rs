@@ -3,7 +3,7 @@
 
 use super::deadlines::Deadlines;
 use super::error::{PostSendError, SendFailure};
-use crate::buffer::SendBuffer;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -86,9 +86,9 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::SendBuffer;
     use crate::qp::user_send::UserSends;
     use lacuna_link::SplitMix64;
+    use lacuna_place::buffer::SendBuffer;
 
     fn request(tag: u32) -> SendRequest {
         SendRequest { data: SendBuffer::from(vec![0]), immediate: Some(tag), deadline_ns: None }

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::ConnectionConfig;
 use crate::context::{Context, ContextConfig, DatapathKind, Progress};
 use lacuna_datapath::MemNetwork;
-use lacuna_proto::buffer::SendBuffer;
+use lacuna_place::buffer::SendBuffer;
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 

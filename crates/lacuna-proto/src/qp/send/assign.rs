@@ -18,7 +18,7 @@ use super::super::queues::Position;
 use super::super::transmit::Segment;
 use super::super::user_send::{SendId, SendRequest};
 use super::{SendSide, Target};
-use crate::buffer::SendBuffer;
+use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;

@@ -2,10 +2,10 @@
 //! repeats any of them. The queue pair retransmits nothing.
 
 use super::{Outgoing, Position, SendSide};
-use crate::buffer::SendBuffer;
 use crate::modes::Mode;
 use crate::qp::error::PostSendError;
 use crate::qp::user_send::SendId;
+use lacuna_place::buffer::SendBuffer;
 
 impl SendSide {
     /// Opens a streaming send to the next receive.

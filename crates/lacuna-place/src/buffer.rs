@@ -1,7 +1,7 @@
 //! Send buffers: shared memory that does not change while the transport may still send from it, or of
 //! which it copies what it sends.
 
-use lacuna_place::region::Slices;
+use crate::region::Slices;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
@@ -209,7 +209,7 @@ impl SendBuffer {
     ///
     /// # Panics
     /// If it reaches out of the buffer.
-    pub(crate) fn borrow_or_copy(&self, offset: usize, len: usize) -> Cow<'_, [u8]> {
+    pub fn borrow_or_copy(&self, offset: usize, len: usize) -> Cow<'_, [u8]> {
         match self.try_range(offset, len) {
             Some(bytes) => Cow::Borrowed(bytes),
             None => {
