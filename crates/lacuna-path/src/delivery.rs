@@ -58,7 +58,7 @@ pub struct RateSample {
 
 /// Totals of one path.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Delivery {
+pub struct Delivery {
     delivered_bytes: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
@@ -71,12 +71,13 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn delivered_bytes(&self) -> u64 {
+    /// Bytes delivered in all.
+    pub fn delivered_bytes(&self) -> u64 {
         self.delivered_bytes
     }
 
     /// A run leaves; `in_flight_bytes` includes it.
-    pub(super) fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64) -> Stamp {
+    pub fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64) -> Stamp {
         if in_flight_bytes <= bytes {
             // Nothing was in flight, so the pause before this run is no part of any interval.
             self.first_sent_ns = now_ns;
@@ -95,18 +96,18 @@ impl Delivery {
     }
 
     /// Nothing is left to send although more would be allowed.
-    pub(super) fn on_out_of_data(&mut self, in_flight_bytes: u64) {
+    pub fn on_out_of_data(&mut self, in_flight_bytes: u64) {
         self.app_limited_end_bytes = (self.delivered_bytes + in_flight_bytes).max(1);
     }
 
     /// The host ran the sender `late_ns` too late, while the path was idle.
-    pub(super) fn on_late(&mut self, late_ns: u64) {
+    pub fn on_late(&mut self, late_ns: u64) {
         self.late_ns.0 += late_ns;
     }
 
     /// `bytes` had arrived by `arrived_ns` plus the time that the report took back, on the sender's
     /// clock.
-    pub(super) fn on_delivered(&mut self, arrived_ns: u64, bytes: u64) {
+    pub fn on_delivered(&mut self, arrived_ns: u64, bytes: u64) {
         self.delivered_bytes += bytes;
         self.delivered_ns = self.delivered_ns.max(arrived_ns);
         if self.delivered_bytes > self.app_limited_end_bytes {
@@ -114,12 +115,13 @@ impl Delivery {
         }
     }
 
-    pub(super) fn on_lost(&mut self, bytes: u64) {
+    /// `bytes` were lost.
+    pub fn on_lost(&mut self, bytes: u64) {
         self.lost_bytes += bytes;
     }
 
     /// The sample of the newest run delivered, which left at `sent_ns`.
-    pub(super) fn sample(&mut self, sent_ns: u64, stamp: &Stamp) -> RateSample {
+    pub fn sample(&mut self, sent_ns: u64, stamp: &Stamp) -> RateSample {
         let send_ns = sent_ns.saturating_sub(stamp.first_sent_ns);
         let arrival_ns = self.delivered_ns.saturating_sub(stamp.delivered_ns);
         let interval_ns = send_ns.max(arrival_ns);
@@ -140,7 +142,7 @@ impl Delivery {
 }
 
 /// Bytes per second; a time of 0 counts as a nanosecond.
-pub(super) fn rate_of(bytes: u64, time_ns: u64) -> u64 {
+pub fn rate_of(bytes: u64, time_ns: u64) -> u64 {
     let rate = u128::from(bytes) * 1_000_000_000 / u128::from(time_ns.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)
 }

@@ -24,7 +24,7 @@
 pub mod arrivals;
 mod black_hole;
 pub mod controller;
-mod delivery;
+pub mod delivery;
 mod ecn;
 pub mod lateness;
 pub mod ledger;

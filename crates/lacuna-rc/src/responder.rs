@@ -1,0 +1,461 @@
+//! The responder: takes the peer's requests in the order of their numbers and nothing else.
+//!
+//! InfiniBand Architecture Specification, volume 1, section 9.7 (9.7.4.1: what is done with a number;
+//! 9.7.4.1.5 to 9.7.4.1.8: what a request must be; 9.9.3: refusals). It belongs to the one worker that
+//! receives the queue pair's packets, and takes no lock but that of the receive queue, once per message.
+//!
+//! Rules of go-back-N:
+//!
+//! - the expected packet is done and the next one expected;
+//! - one behind a gap is dropped, and the first of them is answered by "sequence error", once until the
+//!   expected packet comes;
+//! - one before the expected is a duplicate: SENDs and WRITEs are acknowledged again and change nothing,
+//!   READs are answered again, atomic operations from what they found the first time;
+//! - a message that finds no receive is answered by "receiver not ready", and everything is dropped until
+//!   it comes again;
+//! - a wrong request is refused, and the queue pair has failed.
+//!
+//! Invariants: a byte is written only under a pin of its key or into the message's own receive; a
+//! completion comes after the last byte; what a packet says of itself is checked before it is used.
+
+use crate::PSN_BASE;
+use crate::answers::{Answer, ReadAnswer};
+use crate::config::{Peer, RcConfig};
+use crate::receive_queue::ReceiveQueue;
+use crate::work::{Done, Failure, Operation, Received, RecvWork};
+use lacuna_place::region::{KeyTable, Rights};
+use lacuna_wire::rc::{
+    AtomicHeader, CREDITS_UNLIMITED, Fields, Nak, Opcode, Part, RcHeader, Reth, Syndrome,
+};
+use lacuna_wire::{PSN_MASK, psn, rc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Packets of a message, at most: half of what lies between two numbers that can be told apart.
+pub(crate) const MESSAGE_PACKETS_MAX: u32 = 1 << 22;
+
+/// Packets between the expected one and one that may come at all: more than any path holds (100 Gbit/s over
+/// 80 ms, in packets of 1 KB), and few enough that nobody hits them by chance.
+const REACH_PACKETS: u64 = 1 << 20;
+
+/// What the responder did with the packets of a run, for the queue pair's other half.
+#[derive(Debug, Default)]
+pub struct Taken {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) done: Vec<Done>,
+    /// The queue pair has failed.
+    pub(crate) has_failed: bool,
+    /// Counts since the queue pair was told last.
+    pub(crate) refusals: Refusals,
+}
+
+impl Taken {
+    /// Whether there is something to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.done.is_empty() && !self.has_failed
+    }
+}
+
+/// Packets that were not taken as a request in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Behind a gap.
+    pub out_of_sequence: u64,
+    /// Taken before.
+    pub duplicates: u64,
+    /// Messages without a receive.
+    pub not_ready: u64,
+    /// Refused for good.
+    pub refused: u64,
+    /// Answers, or numbers that no request can have: nobody's packets.
+    pub stray: u64,
+}
+
+impl Refusals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.out_of_sequence += other.out_of_sequence;
+        self.duplicates += other.duplicates;
+        self.not_ready += other.not_ready;
+        self.refused += other.refused;
+        self.stray += other.stray;
+    }
+}
+
+/// A message of which some packets have come.
+#[derive(Debug)]
+enum Message {
+    Send { receive: RecvWork, bytes: u64 },
+    Write { reth: Reth, bytes: u32 },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Responder {
+    mtu_bytes: u32,
+    peer_number: u64,
+    answers_max: u8,
+    rnr_timer: u8,
+    keys: Arc<KeyTable>,
+    receives: Arc<ReceiveQueue>,
+    /// Number of the next request.
+    expected: u64,
+    /// Messages that are done, 24 bits.
+    messages: u32,
+    /// Nothing is said of packets behind the gap any more.
+    is_silent: bool,
+    message: Option<Message>,
+    /// What the last atomic operations found.
+    atomics: VecDeque<(u64, u64)>,
+    has_failed: bool,
+}
+
+/// A request cannot be done now or ever.
+enum Refused {
+    NotReady,
+    Nak(Nak),
+}
+
+impl From<Nak> for Refused {
+    fn from(nak: Nak) -> Self {
+        Self::Nak(nak)
+    }
+}
+
+impl Responder {
+    /// Takes the requests of `peer` into the memory of `keys` and into `receives`.
+    #[must_use]
+    pub fn new(
+        config: &RcConfig,
+        peer: &Peer,
+        keys: Arc<KeyTable>,
+        receives: Arc<ReceiveQueue>,
+    ) -> Self {
+        Self {
+            mtu_bytes: config.mtu_bytes,
+            peer_number: config.peer_number,
+            answers_max: config.answers_max,
+            rnr_timer: config.rnr_timer,
+            keys,
+            receives,
+            expected: PSN_BASE + u64::from(peer.first_psn),
+            messages: 0,
+            is_silent: false,
+            message: None,
+            atomics: VecDeque::new(),
+            has_failed: false,
+        }
+    }
+
+    /// Takes a request. Answers of the peer are the queue pair's: see [`crate::QueuePair::on_answer`].
+    pub fn take(&mut self, header: &RcHeader, payload: &[u8], taken: &mut Taken) {
+        if self.has_failed || !header.opcode.is_request() {
+            taken.refusals.stray += 1;
+            return;
+        }
+        let number = psn::unwrap(header.psn, self.expected);
+        if number.abs_diff(self.expected) > REACH_PACKETS {
+            taken.refusals.stray += 1;
+            return;
+        }
+        if number < self.expected {
+            taken.refusals.duplicates += 1;
+            return self.repeat(number, header, taken);
+        }
+        if number > self.expected {
+            taken.refusals.out_of_sequence += 1;
+            if !std::mem::replace(&mut self.is_silent, true) {
+                self.say(self.expected, Syndrome::Nak(Nak::PsnSequence), taken);
+            }
+            return;
+        }
+        match self.execute(header, payload, taken) {
+            Ok(()) => self.is_silent = false,
+            Err(Refused::NotReady) => {
+                taken.refusals.not_ready += 1;
+                self.is_silent = true;
+                self.say(number, Syndrome::ReceiverNotReady { timer: self.rnr_timer }, taken);
+            }
+            Err(Refused::Nak(nak)) => {
+                taken.refusals.refused += 1;
+                self.say(number, Syndrome::Nak(nak), taken);
+                self.fail(nak, taken);
+            }
+        }
+    }
+
+    /// The queue pair is over: gives back the receive of a message that is not whole.
+    pub fn stop(&mut self, taken: &mut Taken) {
+        self.has_failed = true;
+        if let Some(Message::Send { receive, bytes }) = self.message.take() {
+            taken.done.push(done(&receive, Operation::Receive, Err(Failure::Flushed), bytes, None));
+        }
+    }
+
+    fn fail(&mut self, nak: Nak, taken: &mut Taken) {
+        taken.has_failed = true;
+        self.has_failed = true;
+        if let Some(Message::Send { receive, bytes }) = self.message.take() {
+            let status = Err(Failure::Refused(nak));
+            taken.done.push(done(&receive, Operation::Receive, status, bytes, None));
+        }
+    }
+
+    fn say(&self, psn: u64, syndrome: Syndrome, taken: &mut Taken) {
+        taken.answers.push(Answer::Say { psn, syndrome, messages: self.messages });
+    }
+
+    fn acknowledge(&self, taken: &mut Taken) {
+        self.say(self.expected - 1, Syndrome::Ack { credits: CREDITS_UNLIMITED }, taken);
+    }
+
+    /// Answers a duplicate.
+    fn repeat(&mut self, number: u64, header: &RcHeader, taken: &mut Taken) {
+        match (header.opcode.operation(), header.fields) {
+            (rc::Operation::ReadRequest, Fields::Reth(reth)) => {
+                let packets = packets_of(reth.length.into(), self.mtu_bytes);
+                if number + u64::from(packets) <= self.expected && self.may_read(&reth) {
+                    self.answer_read(number, reth, packets, taken);
+                }
+            }
+            (rc::Operation::Atomic, _) => {
+                if let Some((_, before)) = self.atomics.iter().find(|(psn, _)| *psn == number) {
+                    let (psn, before, messages) = (number, *before, self.messages);
+                    taken.answers.push(Answer::Atomic { psn, before, messages });
+                }
+            }
+            _ => self.acknowledge(taken),
+        }
+    }
+
+    /// Does the expected request.
+    fn execute(
+        &mut self,
+        header: &RcHeader,
+        payload: &[u8],
+        taken: &mut Taken,
+    ) -> Result<(), Refused> {
+        let (operation, part) = (header.opcode.operation(), header.opcode.part());
+        self.check_part(operation, part, payload.len())?;
+        let mut packets = 1;
+        match operation {
+            rc::Operation::Send => self.send(header, payload, taken)?,
+            rc::Operation::Write => self.write(header, payload, taken)?,
+            rc::Operation::ReadRequest => {
+                let Some(reth) = header.fields.reth() else {
+                    return Err(Nak::InvalidRequest.into());
+                };
+                packets = packets_of(reth.length.into(), self.mtu_bytes);
+                if packets > MESSAGE_PACKETS_MAX || !payload.is_empty() || self.answers_max == 0 {
+                    return Err(Nak::InvalidRequest.into());
+                }
+                if !self.may_read(&reth) {
+                    return Err(Nak::RemoteAccess.into());
+                }
+            }
+            rc::Operation::Atomic => {
+                let before = self.atomic(header, payload)?;
+                self.messages = (self.messages + 1) & PSN_MASK;
+                let (psn, messages) = (self.expected, self.messages);
+                if self.atomics.len() >= usize::from(self.answers_max) {
+                    self.atomics.pop_front();
+                }
+                self.atomics.push_back((psn, before));
+                self.expected += 1;
+                taken.answers.push(Answer::Atomic { psn, before, messages });
+                return Ok(());
+            }
+            _ => return Err(Nak::InvalidRequest.into()),
+        }
+        let number = self.expected;
+        self.expected += u64::from(packets);
+        if part.ends() {
+            self.messages = (self.messages + 1) & PSN_MASK;
+        }
+        if let (rc::Operation::ReadRequest, Some(reth)) = (operation, header.fields.reth()) {
+            self.answer_read(number, reth, packets, taken);
+        } else if header.asks_ack {
+            self.acknowledge(taken);
+        }
+        Ok(())
+    }
+
+    /// Whether a packet may come now, and is as long as its part must be.
+    fn check_part(&self, operation: rc::Operation, part: Part, bytes: usize) -> Result<(), Nak> {
+        let fits = match &self.message {
+            None => part.begins(),
+            Some(Message::Send { .. }) => operation == rc::Operation::Send && !part.begins(),
+            Some(Message::Write { .. }) => operation == rc::Operation::Write && !part.begins(),
+        };
+        let mtu_bytes = self.mtu_bytes as usize;
+        let has_length = match part {
+            Part::First | Part::Middle => bytes == mtu_bytes,
+            Part::Last => (1..=mtu_bytes).contains(&bytes),
+            Part::Only => bytes <= mtu_bytes,
+        };
+        if fits && has_length { Ok(()) } else { Err(Nak::InvalidRequest) }
+    }
+
+    fn send(
+        &mut self,
+        header: &RcHeader,
+        payload: &[u8],
+        taken: &mut Taken,
+    ) -> Result<(), Refused> {
+        if matches!(header.opcode, Opcode::SendLastInvalidate | Opcode::SendOnlyInvalidate) {
+            // Remote invalidation is not offered: a peer that uses it was not asked to.
+            return Err(Nak::InvalidRequest.into());
+        }
+        let part = header.opcode.part();
+        let (receive, before) = match self.message.take() {
+            Some(Message::Send { receive, bytes }) => (receive, bytes),
+            _ => (self.receives.take().ok_or(Refused::NotReady)?, 0),
+        };
+        let bytes = before + payload.len() as u64;
+        if receive.into.write(before, payload).is_err() {
+            let status = Err(Failure::Length { capacity_bytes: receive.into.len() });
+            taken.done.push(done(&receive, Operation::Receive, status, before, None));
+            return Err(Nak::InvalidRequest.into());
+        }
+        if part.ends() {
+            let received = Some(received(header));
+            taken.done.push(done(&receive, Operation::Receive, Ok(()), bytes, received));
+        } else {
+            self.message = Some(Message::Send { receive, bytes });
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        header: &RcHeader,
+        payload: &[u8],
+        taken: &mut Taken,
+    ) -> Result<(), Refused> {
+        let part = header.opcode.part();
+        let (reth, before) = match (&self.message, header.fields.reth()) {
+            (Some(Message::Write { reth, bytes }), None) => (*reth, *bytes),
+            (None, Some(reth)) => (reth, 0),
+            _ => return Err(Nak::InvalidRequest.into()),
+        };
+        let bytes = before as usize + payload.len();
+        let is_whole = bytes == reth.length as usize;
+        if bytes > reth.length as usize || part.ends() != is_whole {
+            return Err(Nak::InvalidRequest.into());
+        }
+        if packets_of(reth.length.into(), self.mtu_bytes) > MESSAGE_PACKETS_MAX {
+            return Err(Nak::InvalidRequest.into());
+        }
+        // Taken before a byte is written: a message without a receive comes again, and others may have
+        // written to the place meanwhile.
+        let receive = match part.ends() && header.opcode.has_immediate() {
+            true => Some(self.receives.take().ok_or(Refused::NotReady)?),
+            false => None,
+        };
+        if let Err(nak) = self.place(&reth, before, payload) {
+            if let Some(receive) = receive {
+                let status = Err(Failure::Refused(nak));
+                taken.done.push(done(&receive, Operation::ReceiveWritten, status, 0, None));
+            }
+            return Err(nak.into());
+        }
+        if let Some(receive) = receive {
+            let (length, received) = (reth.length.into(), Some(received(header)));
+            taken.done.push(done(&receive, Operation::ReceiveWritten, Ok(()), length, received));
+        }
+        self.message =
+            if part.ends() { None } else { Some(Message::Write { reth, bytes: bytes as u32 }) };
+        Ok(())
+    }
+
+    /// Writes a part of a message. The key is pinned for each packet, so that revoking it waits for one
+    /// packet at most; with the first one the whole range is checked.
+    fn place(&self, reth: &Reth, before: u32, payload: &[u8]) -> Result<(), Nak> {
+        if reth.length == 0 {
+            // Nothing is accessed, so nothing is checked (section 9.7.4.1.5).
+            return Ok(());
+        }
+        let range = range_of(reth.address, reth.length.into()).ok_or(Nak::RemoteAccess)?;
+        let pinned = self
+            .keys
+            .pin(reth.key, self.peer_number, Rights::REMOTE_WRITE, range)
+            .map_err(|_| Nak::RemoteAccess)?;
+        let at = reth.address + u64::from(before);
+        let region = pinned.region();
+        let start = pinned.range().start + at;
+        let place = start..start + payload.len() as u64;
+        if region.is_exclusive() && region.validity().is_some_and(|map| map.touches(place.clone()))
+        {
+            return Err(Nak::RemoteAccess);
+        }
+        pinned.write(at, payload).map_err(|_| Nak::RemoteAccess)?;
+        if let Some(validity) = region.validity() {
+            let whole = pinned.range().start + reth.address..place.end;
+            validity.mark_joint(place, whole);
+        }
+        Ok(())
+    }
+
+    fn may_read(&self, reth: &Reth) -> bool {
+        let Some(range) = range_of(reth.address, reth.length.into()) else { return false };
+        let pinned = self.keys.pin(reth.key, self.peer_number, Rights::REMOTE_READ, range);
+        reth.length == 0 || pinned.is_ok()
+    }
+
+    fn answer_read(&self, first_psn: u64, reth: Reth, packets: u32, taken: &mut Taken) {
+        let Reth { address, key, length: bytes } = reth;
+        let messages = self.messages;
+        let read = ReadAnswer { first_psn, address, key, bytes, packets, next: 0, messages };
+        taken.answers.push(Answer::Read(read));
+    }
+
+    /// Does an atomic operation and gives what was there. Atomic among all that go through this responder;
+    /// other writers of the same bytes are not held up (`IBV_ATOMIC_NONE` across queue pairs).
+    fn atomic(&self, header: &RcHeader, payload: &[u8]) -> Result<u64, Nak> {
+        let Fields::Atomic(AtomicHeader { address, key, swap_or_add, compare }) = header.fields
+        else {
+            return Err(Nak::InvalidRequest);
+        };
+        if !payload.is_empty() || !address.is_multiple_of(8) || self.answers_max == 0 {
+            return Err(Nak::InvalidRequest);
+        }
+        let range = range_of(address, 8).ok_or(Nak::RemoteAccess)?;
+        let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let pinned =
+            self.keys.pin(key, self.peer_number, rights, range).map_err(|_| Nak::RemoteAccess)?;
+        let mut bytes = [0; 8];
+        pinned.read(address, &mut bytes).map_err(|_| Nak::RemoteAccess)?;
+        let before = u64::from_ne_bytes(bytes);
+        let after = match header.opcode {
+            Opcode::FetchAdd => Some(before.wrapping_add(swap_or_add)),
+            _ => (before == compare).then_some(swap_or_add),
+        };
+        if let Some(after) = after {
+            pinned.write(address, &after.to_ne_bytes()).map_err(|_| Nak::RemoteAccess)?;
+        }
+        Ok(before)
+    }
+}
+
+/// Packets of a message; one of no bytes has one.
+pub(crate) fn packets_of(bytes: u64, mtu_bytes: u32) -> u32 {
+    bytes.div_ceil(mtu_bytes.into()).max(1).try_into().unwrap_or(u32::MAX)
+}
+
+fn range_of(address: u64, bytes: u64) -> Option<std::ops::Range<u64>> {
+    Some(address..address.checked_add(bytes)?)
+}
+
+fn received(header: &RcHeader) -> Received {
+    Received { immediate: header.fields.immediate(), is_solicited: header.is_solicited }
+}
+
+fn done(
+    receive: &RecvWork,
+    operation: Operation,
+    status: Result<(), Failure>,
+    bytes: u64,
+    received: Option<Received>,
+) -> Done {
+    Done { id: receive.id, operation, status, bytes, received }
+}
