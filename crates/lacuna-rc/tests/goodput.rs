@@ -1,0 +1,74 @@
+//! What go-back-N keeps of a long lossy path, beside its closed form, in virtual time: it is the baseline that
+//! other schemes are measured against, so it must be neither worse nor better than its rules.
+
+mod common;
+
+use common::{START_NS, World, config, fixed, pattern};
+use lacuna_link::{Fraction, Loss, PipeConfig};
+use lacuna_place::buffer::SendBuffer;
+use lacuna_rc::{Flags, SendWork, Verb};
+
+const RATE: u64 = 1_000_000_000;
+const MTU_BYTES: u32 = 1024;
+const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Share of the path's lossless goodput that WRITEs back to back keep at this loss, both ways.
+fn kept(rtt_ms: u64, loss: f64, seed: u64, seconds: u64) -> f64 {
+    let pipe = PipeConfig {
+        delay_ns: rtt_ms * 500_000,
+        loss: Loss::Independent(Fraction::checked_from_f64(loss).unwrap()),
+        ..PipeConfig::default()
+    };
+    let configs = [3, 5].map(|number| {
+        let mut config = config(number, MTU_BYTES);
+        config.controller = fixed(RATE);
+        config
+    });
+    let mut world = World::new(configs, [pipe.clone(), pipe], seed);
+    let data = SendBuffer::from(pattern(MESSAGE_BYTES, seed));
+    let remote = world.ends[1].remote(0);
+    let mut id = 0;
+    let post = |world: &mut World, id: &mut u64| {
+        let verb = Verb::Write { data: data.clone(), remote, immediate: None };
+        world.ends[0].post(SendWork { id: *id, verb, flags: Flags::default() });
+        *id += 1;
+    };
+    for _ in 0..64 {
+        post(&mut world, &mut id);
+    }
+    // From the end of the first round trip on, so that the start counts for nothing.
+    let begin_ns = START_NS + 1_000_000_000;
+    let (mut before, end_ns) = (0, begin_ns + seconds * 1_000_000_000);
+    while world.now_ns < end_ns {
+        world.run_until(1_000_000, |_| false);
+        for done in world.ends[0].take_done() {
+            assert_eq!(done.status, Ok(()));
+            post(&mut world, &mut id);
+        }
+        if world.now_ns < begin_ns {
+            before = acknowledged(&world);
+        }
+    }
+    let came = acknowledged(&world) - before;
+    let seconds = (world.now_ns - begin_ns) as f64 / 1e9;
+    let packet_bits = 8.0 * f64::from(MTU_BYTES + 16 + 28);
+    let lossless = RATE as f64 / packet_bits * f64::from(MTU_BYTES);
+    came as f64 / seconds / lossless
+}
+
+fn acknowledged(world: &World) -> u64 {
+    world.ends[0].qp.stats().bytes_acknowledged
+}
+
+#[test]
+fn go_back_n_keeps_what_its_closed_form_says() {
+    for (rtt_ms, loss) in [(40, 1e-4), (40, 1e-3), (80, 5e-4)] {
+        let window_packets = RATE as f64 * rtt_ms as f64 / 1e3 / 8.0 / f64::from(MTU_BYTES + 44);
+        let closed = 1.0 / (1.0 + loss * window_packets);
+        let kept = (0..3).map(|seed| kept(rtt_ms, loss, seed, 10)).sum::<f64>() / 3.0;
+        let ratio = kept / closed;
+        println!("{rtt_ms} ms, {loss}: {kept:.3}, closed form {closed:.3}: {ratio:.3}");
+        assert!((0.93..1.05).contains(&ratio), "{rtt_ms} ms, {loss}: {kept:.3} of {closed:.3}");
+    }
+    assert!(kept(40, 0.0, 1, 2) > 0.99);
+}
