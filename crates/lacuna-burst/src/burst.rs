@@ -138,6 +138,18 @@ impl<'p> Burst<'_, 'p> {
         self.enter(start, packet_bytes, &[], 0);
     }
 
+    /// Adds a packet of at most `bytes_max` bytes that `fill` writes, and whose length it returns.
+    ///
+    /// # Panics
+    ///
+    /// As [`push_whole`](Self::push_whole), and when `fill` returns more than it had.
+    pub fn push_up_to(&mut self, bytes_max: usize, fill: impl FnOnce(&mut [u8]) -> usize) {
+        let (start, room) = self.begin_packet(bytes_max);
+        let bytes = fill(room);
+        assert!(bytes <= bytes_max, "{bytes} bytes in the room of {bytes_max}");
+        self.enter(start, bytes, &[], 0);
+    }
+
     /// The arena position and the room of the next packet, right after the last one.
     fn begin_packet(&mut self, bytes: usize) -> (usize, &mut [u8]) {
         assert!(

@@ -374,7 +374,10 @@ impl<T: Time> Engine<T> {
     fn flush(&mut self, now_ns: u64, index: usize) {
         let channel = &mut self.channels[index];
         if let Some(headers) = &mut channel.headers {
-            return channel.packetizer.hand_out(headers);
+            channel.packetizer.hand_out(headers);
+            if channel.packetizer.is_empty() {
+                return;
+            }
         }
         let datapath = &mut *channel.datapath;
         let was_blocked = channel.is_blocked;

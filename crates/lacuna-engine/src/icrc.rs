@@ -37,6 +37,18 @@ impl IcrcCheck {
         if header.address.is_none() {
             return Err(PacketError::Opcode { found: packet[0] });
         }
+        self.check_any(batch, packet)
+    }
+
+    /// The same of a packet of any kind.
+    ///
+    /// # Errors
+    /// When its ICRC does not match.
+    pub(crate) fn check_any(
+        &self,
+        batch: &ReceivedBatch<'_>,
+        packet: &[u8],
+    ) -> Result<(), PacketError> {
         // An address of no packet: nothing matches it.
         let local = batch.local.unwrap_or(match batch.source {
             SocketAddr::V4(_) => [0; 4].into(),

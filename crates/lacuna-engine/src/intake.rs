@@ -11,13 +11,16 @@ use crate::counters::Counters;
 use crate::event::Event;
 use crate::icrc::IcrcCheck;
 use crate::kinds::{Lane, Machine};
-use crate::locals::Locals;
+use crate::locals::{Local, Locals};
 use crate::run_queue::RunQueue;
 use crate::time::{Time, Timers};
 use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_place::burst::BurstPlacer;
-use lacuna_wire::{DataHeader, Packet, PacketError, Seal, parse, parse_data};
+use lacuna_wire::rc::{RcHeader, is_rc};
+use lacuna_wire::{
+    DataHeader, Packet, PacketError, Qpn, Seal, check_crc32c, destination, parse, parse_data,
+};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -71,6 +74,10 @@ impl<T: Time> Placer for Intake<'_, T> {
             };
             if let Some((header, payload)) = cut {
                 self.place(packet, header, payload, &batch, &mut packets);
+                continue;
+            }
+            if is_rc(packet) {
+                self.take_rc(packet, &batch, &mut packets);
                 continue;
             }
             match self.locals.seal_of(packet).parse_checked(packet) {
@@ -146,11 +153,72 @@ impl<T: Time> Intake<'_, T> {
                 true => writer.resume(),
                 false => writer.burst(),
             }),
-            None => {
+            Some(Lane::Rc(_)) | None => {
                 self.untold = None;
                 None
             }
         }
+    }
+
+    /// Takes a packet of a reliable connection and those after it for the same queue pair: requests
+    /// without the lock, answers and what follows from both under it.
+    #[inline(never)]
+    fn take_rc<'p>(
+        &mut self,
+        first: &'p [u8],
+        batch: &ReceivedBatch<'_>,
+        packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
+    ) {
+        self.tell_placed();
+        let Some(number) = destination(first).map(Qpn::queue_pair) else { return };
+        let local = self.locals.get_mut(number);
+        let Some(local) = local else { return self.counters.unknown() };
+        let Local { books, lanes, .. } = local;
+        let Some(Lane::Rc(lane)) = lanes.get_mut(self.position) else {
+            return self.counters.unknown();
+        };
+        let seal = books.seal();
+        let mut packet = first;
+        let mut locked = None;
+        loop {
+            let checked = match seal {
+                Seal::Icrc => self.icrc.check_any(batch, packet),
+                Seal::Crc32c => check_crc32c(packet),
+            };
+            match checked.and_then(|()| RcHeader::parse(packet, seal.bytes())) {
+                Ok((header, payload)) if header.opcode.is_request() => {
+                    // No key is pinned under the lock.
+                    locked = None;
+                    lane.responder.take(&header, payload, &mut lane.taken);
+                }
+                Ok((header, payload)) => {
+                    let state = locked.get_or_insert_with(|| books.lock());
+                    if let Machine::Rc(qp) = &mut state.machine {
+                        qp.on_answer(self.now_ns, &header, payload);
+                    }
+                }
+                Err(error) => self.counters.reject(&error),
+            }
+            let is_next = |next: &&[u8]| {
+                is_rc(next) && destination(next).map(Qpn::queue_pair) == Some(number)
+            };
+            match packets.next_if(is_next) {
+                Some(next) => packet = next,
+                None => break,
+            }
+        }
+        let mut state = locked.unwrap_or_else(|| books.lock());
+        if let Machine::Rc(qp) = &mut state.machine {
+            qp.on_taken(&mut lane.taken);
+            while let Some(done) = qp.poll_done() {
+                self.events.push_back(Event::Completed(number, done));
+            }
+        }
+        drop(state);
+        while let Some(event) = self.events.pop_front() {
+            (self.on_event)(event);
+        }
+        local.make_ready(number, self.ready);
     }
 
     /// Reports the packets placed last to their queue pair, if that was not done. No slot is pinned
@@ -161,7 +229,7 @@ impl<T: Time> Intake<'_, T> {
         let Some(number) = self.untold.take() else { return };
         let Some(local) = self.locals.get_mut(number) else { return };
         let Some(lane) = local.lanes.get_mut(self.position) else { return };
-        let Lane::Sdr(writer) = lane;
+        let Lane::Sdr(writer) = lane else { return };
         if writer.has_repairs() {
             let mut placer = writer.resume();
             let start_ns = self.time.now_ns();

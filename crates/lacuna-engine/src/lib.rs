@@ -48,6 +48,6 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use event::Event;
 pub use intake::NotedPacket;
-pub use kinds::{Lane, Machine};
+pub use kinds::{Lane, Machine, RcLane};
 pub use packetize::SentHeader;
 pub use time::Time;

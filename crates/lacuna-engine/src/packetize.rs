@@ -72,16 +72,21 @@ impl Packetizer {
         self.queue.is_empty()
     }
 
-    /// Returns all packets as headers; touches no payload and computes no parity.
+    /// Returns the packets that have headers of their own as such; touches no payload and computes no
+    /// parity. Other runs stay, and leave as bytes.
     pub(crate) fn hand_out(&mut self, headers: &mut Vec<SentHeader>) {
-        for queued in self.queue.drain(..) {
+        for queued in std::mem::take(&mut self.queue) {
+            if !queued.run.has_headers() {
+                self.queue.push_back(queued);
+                continue;
+            }
             let QueuedRun { to, run, next, books } = queued;
+            self.packets -= run.len() - next;
             let takes_marks = run.takes_marks();
             run.headers_from(next, |header| headers.push(SentHeader { to, header, takes_marks }));
             let (channel, psn) = run.end();
             books.on_handed(channel, psn);
         }
-        self.packets = 0;
     }
 
     /// Sends until the queue is empty (`true`) or the datapath is full (`false`).

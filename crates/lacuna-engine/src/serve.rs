@@ -1,11 +1,14 @@
 //! A queue pair's turn: runs that it may send move to the channels.
 
-use crate::books::State;
-use crate::channel::address;
+use crate::books::{Books, State};
+use crate::channel::{Channel, address};
 use crate::engine::Engine;
-use crate::kinds::{Machine, Run};
+use crate::kinds::{Lane, Machine, RcRun, Run};
 use crate::locals::FEW_QUEUE_PAIRS;
 use crate::time::Time;
+use core::net::SocketAddr;
+use lacuna_wire::rc::RC_HEADER_BYTES_MAX;
+use std::sync::Arc;
 
 impl<T: Time> Engine<T> {
     /// Lets one queue pair send data.
@@ -18,6 +21,21 @@ impl<T: Time> Engine<T> {
         let State { machine, addresses } = &mut *state;
         let qp = match machine {
             Machine::Sdr(qp) => qp,
+            Machine::Rc(qp) => {
+                let goes_on = serve_rc(
+                    now_ns,
+                    is_due,
+                    (qp, addresses),
+                    (&local.books, &local.lanes),
+                    &mut self.channels,
+                );
+                drop(state);
+                if goes_on {
+                    local.is_ready = true;
+                    self.ready.requeue(number, self.ready.len() >= FEW_QUEUE_PAIRS);
+                }
+                return;
+            }
             Machine::Reserved(_) | Machine::Probing(..) => return,
         };
         if is_due {
@@ -62,4 +80,35 @@ impl<T: Time> Engine<T> {
             self.ready.requeue(number, self.ready.len() >= FEW_QUEUE_PAIRS);
         }
     }
+}
+
+/// Lets a reliable connection send; whether the turn was too short for all that it has.
+fn serve_rc(
+    now_ns: u64,
+    is_due: bool,
+    (qp, addresses): (&mut lacuna_rc::QueuePair, &[Option<SocketAddr>]),
+    (books, lanes): (&Arc<Books>, &[Lane]),
+    channels: &mut [Channel],
+) -> bool {
+    if is_due {
+        qp.on_timeout(now_ns);
+    }
+    let lane = lanes.iter().position(|lane| matches!(lane, Lane::Rc(_)));
+    let Some(channel) = lane.and_then(|position| channels.get_mut(position)) else { return false };
+    let Some(to) = address(addresses, channel.index) else { return false };
+    if channel.is_blocked {
+        return false;
+    }
+    let seal = books.seal();
+    let packet_bytes = qp.config().mtu_bytes as usize + RC_HEADER_BYTES_MAX + seal.bytes();
+    channel.bundle(packet_bytes as u32);
+    let mut left = channel.turn_packets;
+    while left > 0 {
+        let run = qp.poll_answer(now_ns, left).or_else(|| qp.poll_request(now_ns, left));
+        let Some(run) = run else { return false };
+        left = left.saturating_sub(run.len() as u32);
+        let run = Run::Rc(RcRun { run, seal, channel: channel.index });
+        channel.packetizer.push(to, run, books.clone());
+    }
+    true
 }

@@ -6,7 +6,7 @@ use crate::channel::{Channel, address};
 use crate::engine::{BLOCKED_RETRY_NS, Engine};
 use crate::event::Event;
 use crate::idle::Patience;
-use crate::kinds::Machine;
+use crate::kinds::{Lane, Machine};
 use crate::time::Time;
 use core::net::SocketAddr;
 use lacuna_proto::probe::Prober;
@@ -34,7 +34,7 @@ impl<T: Time> Engine<T> {
         let Some(local) = self.locals.get_mut(number) else { return };
         local.is_unsettled = false;
         let had_queued = std::mem::take(&mut local.had_queued);
-        let books = &*local.books;
+        let (books, lanes) = (&*local.books, &mut local.lanes);
         let mut settler = Settler {
             time: &self.time,
             channels: &mut self.channels,
@@ -49,6 +49,7 @@ impl<T: Time> Engine<T> {
                 Machine::Probing(prober, _) => {
                     settler.serve_prober(now_ns, prober, addresses, number)
                 }
+                Machine::Rc(qp) => settler.settle_rc(now_ns, qp, lanes, books),
                 Machine::Reserved(_) => Settled::NOTHING,
             }
         };
@@ -155,6 +156,30 @@ impl<T: Time> Settler<'_, T> {
             due_ns: not_before_retry(due_ns, now_ns, is_blocked),
             patience: Patience::of(qp, now_ns),
         }
+    }
+
+    /// Collects what has ended on a reliable connection, and when it goes on.
+    fn settle_rc(
+        &mut self,
+        now_ns: u64,
+        qp: &mut lacuna_rc::QueuePair,
+        lanes: &mut [Lane],
+        books: &Books,
+    ) -> Settled {
+        if qp.take_stop() {
+            for lane in lanes {
+                if let Lane::Rc(lane) = lane {
+                    lane.responder.stop(&mut lane.taken);
+                    qp.on_taken(&mut lane.taken);
+                }
+            }
+        }
+        while let Some(done) = qp.poll_done() {
+            self.events.push_back(Event::Completed(books.number(), done));
+        }
+        let is_blocked = self.channels.iter().any(|own| own.is_blocked);
+        let due_ns = not_before_retry(qp.poll_timeout(), now_ns, is_blocked);
+        Settled { due_ns, patience: Patience::NONE }
     }
 
     /// Collects the queue pair's events for the engine's caller.

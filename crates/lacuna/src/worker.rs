@@ -211,6 +211,8 @@ impl Owners {
                     shared.notify_probed();
                 }
             }
+            // Nothing here opens reliable connections yet.
+            Event::Completed(number, done) => tracing::debug!(number, ?done, "nobody waits"),
             Event::OthersWanted(number) => {
                 if let Some(shared) = self.get(number) {
                     shared.kick_others(self.worker);

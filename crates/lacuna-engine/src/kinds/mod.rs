@@ -16,12 +16,16 @@
 //! |---|---|---|
 //! | [`Machine::Reserved`], [`Machine::Probing`] | a number whose queue pair is not made yet | `lacuna_proto::probe` |
 //! | [`Machine::Sdr`] | slots, records and reliability modes (SDR-RDMA) | `lacuna_proto::qp` |
+//! | [`Machine::Rc`] | requests in order, go-back-N (InfiniBand) | `lacuna_rc` |
 
 mod copying;
 mod early;
+mod rc;
 pub(crate) mod sdr;
 
 pub use early::Early;
+pub use rc::RcLane;
+pub(crate) use rc::RcRun;
 
 use lacuna_burst::{Burst, TrailerOffload};
 use lacuna_place::writer::ChannelWriter;
@@ -34,6 +38,8 @@ use lacuna_wire::{DataHeader, Seal};
 pub enum Lane {
     /// Packets that are placed in slots.
     Sdr(ChannelWriter),
+    /// Requests that are done in order.
+    Rc(Box<RcLane>),
 }
 
 impl Lane {
@@ -41,6 +47,7 @@ impl Lane {
     pub fn channel(&self) -> u8 {
         match self {
             Self::Sdr(writer) => writer.channel(),
+            Self::Rc(lane) => lane.channel(),
         }
     }
 
@@ -48,6 +55,8 @@ impl Lane {
     pub(crate) fn needs_local(&self) -> bool {
         match self {
             Self::Sdr(writer) => writer.seal() == Seal::Icrc,
+            // Costs little, and its books, not the lane, know the seal.
+            Self::Rc(_) => true,
         }
     }
 }
@@ -65,6 +74,8 @@ pub enum Machine {
     Probing(Box<Prober>, Early),
     /// An SDR queue pair, connected or about to be.
     Sdr(QueuePair),
+    /// A reliable connection.
+    Rc(Box<lacuna_rc::QueuePair>),
 }
 
 impl Machine {
@@ -84,7 +95,7 @@ impl Machine {
     fn take_early(&mut self) -> Early {
         match self {
             Self::Reserved(early) | Self::Probing(_, early) => std::mem::take(early),
-            Self::Sdr(_) => Early::default(),
+            Self::Sdr(_) | Self::Rc(_) => Early::default(),
         }
     }
 
@@ -99,6 +110,8 @@ impl Machine {
     ) -> ControlEffects {
         match self {
             Self::Sdr(qp) => sdr::on_control(qp, came_ns, channel, body, packet_bytes),
+            // A reliable connection has no control packets.
+            Self::Rc(_) => ControlEffects::default(),
             Self::Reserved(early) => {
                 early.keep(came_ns, channel, body, packet_bytes);
                 ControlEffects::default()
@@ -125,6 +138,7 @@ pub(crate) struct ControlEffects {
 #[derive(Debug)]
 pub(crate) enum Run {
     Sdr(Transmit),
+    Rc(RcRun),
 }
 
 impl Run {
@@ -133,6 +147,7 @@ impl Run {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Sdr(run) => run.len(),
+            Self::Rc(rc) => rc.run.len(),
         }
     }
 
@@ -141,6 +156,7 @@ impl Run {
     pub(crate) fn takes_marks(&self) -> bool {
         match self {
             Self::Sdr(run) => run.takes_marks(),
+            Self::Rc(_) => false,
         }
     }
 
@@ -148,10 +164,8 @@ impl Run {
     #[inline]
     pub(crate) fn trailer(&self) -> TrailerOffload {
         match self {
-            Self::Sdr(run) => match run.seal() {
-                Seal::Crc32c => TrailerOffload::None,
-                Seal::Icrc => TrailerOffload::Icrc,
-            },
+            Self::Sdr(run) => trailer_of(run.seal()),
+            Self::Rc(rc) => trailer_of(rc.seal),
         }
     }
 
@@ -160,6 +174,7 @@ impl Run {
     pub(crate) fn is_parity(&self) -> bool {
         match self {
             Self::Sdr(run) => run.is_parity(),
+            Self::Rc(_) => false,
         }
     }
 
@@ -167,6 +182,7 @@ impl Run {
     pub(crate) fn prepare(&self) {
         match self {
             Self::Sdr(run) => run.prepare(),
+            Self::Rc(_) => {}
         }
     }
 
@@ -175,6 +191,7 @@ impl Run {
     pub(crate) fn end(&self) -> (u8, u64) {
         match self {
             Self::Sdr(run) => (run.channel(), run.psn_end()),
+            Self::Rc(rc) => (rc.channel, 0),
         }
     }
 
@@ -182,6 +199,7 @@ impl Run {
     pub(crate) fn headers_from(&self, next: usize, each: impl FnMut(DataHeader)) {
         match self {
             Self::Sdr(run) => run.headers_from(next).for_each(each),
+            Self::Rc(_) => {}
         }
     }
 
@@ -196,6 +214,19 @@ impl Run {
     ) -> bool {
         match self {
             Self::Sdr(run) => sdr::fill(run, next, burst, waiting),
+            Self::Rc(rc) => rc::fill(rc, next, burst, waiting),
         }
+    }
+
+    /// Whether its packets can be handed out as headers, for a simulation without bytes.
+    pub(crate) fn has_headers(&self) -> bool {
+        matches!(self, Self::Sdr(_))
+    }
+}
+
+fn trailer_of(seal: Seal) -> TrailerOffload {
+    match seal {
+        Seal::Crc32c => TrailerOffload::None,
+        Seal::Icrc => TrailerOffload::Icrc,
     }
 }

@@ -28,7 +28,7 @@ pub use aeth::{Aeth, CREDITS_UNLIMITED, Nak, RNR_TIMERS, Syndrome, rnr_timer_ns,
 pub use notification::{
     NOTIFICATION_BYTES, NOTIFICATION_OPCODE, emit_notification, parse_notification,
 };
-pub use opcode::{Opcode, Operation, Part};
+pub use opcode::{Opcode, Operation, Part, is_rc};
 pub use packet::{AtomicHeader, Fields, RC_HEADER_BYTES_MAX, RcHeader, Reth};
 pub use repair::{
     BlockHeader, CodeKind, MessageClass, REPAIR_HEADER_BYTES, REPAIR_OPCODE, RepairHeader, Strength,

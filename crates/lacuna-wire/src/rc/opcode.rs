@@ -175,6 +175,13 @@ const TABLE: [Option<Entry>; 0x18] = {
     ]
 };
 
+/// Whether a datagram begins as a packet of a reliable connection does.
+#[inline]
+#[must_use]
+pub fn is_rc(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| Opcode::of(*first).is_some())
+}
+
 impl Opcode {
     /// Every opcode.
     pub fn all() -> impl Iterator<Item = Self> {

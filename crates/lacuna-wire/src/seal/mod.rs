@@ -308,6 +308,16 @@ impl Seal {
         each!(self, A => A::seal_control(covered, out));
     }
 
+    /// Writes the trailer of a packet that has no key in its trailer, such as those of reliable
+    /// connections. Of an ICRC it is the protocol's part.
+    #[inline]
+    pub fn emit_trailer_of(self, covered: &[u8], out: &mut [u8]) {
+        match self {
+            Self::Crc32c => crc32c::Castagnoli::seal_control(covered, out),
+            Self::Icrc => out.copy_from_slice(&crate::icrc::inner(covered).to_le_bytes()),
+        }
+    }
+
     /// Checks the trailer of a whole control packet.
     ///
     /// # Errors

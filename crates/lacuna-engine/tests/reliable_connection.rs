@@ -1,0 +1,172 @@
+//! Reliable connections in the engine: beside SDR's queue pairs, over links that lose and damage.
+
+use lacuna_engine::harness::{Handle, Links, Net, Place};
+use lacuna_engine::{Books, Event, Lane, Machine, RcLane, State};
+use lacuna_link::{Chances, Fraction, Loss, PipeConfig, SplitMix64};
+use lacuna_path::controller::{AnyController, Fixed};
+use lacuna_place::buffer::SendBuffer;
+use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
+use lacuna_rc::{
+    Done, Flags, Operation, Peer, QueuePair, RcConfig, ReceiveQueue, RecvWork, Remote, SendWork,
+    Verb,
+};
+use lacuna_wire::{Qpn, Seal};
+use std::sync::Arc;
+
+const MEMORY_BYTES: usize = 1 << 20;
+const SECOND: u64 = 1_000_000_000;
+
+/// One end of a connection.
+struct End {
+    handle: Handle,
+    host: usize,
+    region: Arc<Region>,
+    key: u32,
+}
+
+fn all_of(region: &Arc<Region>) -> Slices {
+    Slices::new([(region.clone(), Stride::of_range(0..region.len()))]).unwrap()
+}
+
+fn region(bytes: usize) -> Arc<Region> {
+    Region::new(vec![0; bytes], RegionConfig::default())
+}
+
+fn bytes_of(region: &Region, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn config(number: u32) -> RcConfig {
+    let controller = AnyController::Fixed(Fixed::new(1_000_000_000));
+    RcConfig::new(Qpn::new(number, 0, 0), 1024, controller)
+}
+
+/// A connection between two hosts, by queue pairs of these numbers.
+fn connect(net: &mut Net, hosts: [usize; 2], numbers: [u32; 2]) -> [End; 2] {
+    let configs = numbers.map(config);
+    let peers = [1, 0].map(|at: usize| Peer {
+        number: configs[at].number,
+        first_psn: configs[at].first_psn,
+        answers_max: configs[at].answers_max,
+    });
+    std::array::from_fn(|at| {
+        let keys = Arc::new(KeyTable::new(at as u64));
+        let region = region(MEMORY_BYTES);
+        let rights = Rights::LOCAL | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let access = Access { rights, scope: Scope::Any };
+        let mut rng = SplitMix64::new(at as u64);
+        let draw = || rng.next_u64() as u32;
+        let key = keys.register(&region, 0..MEMORY_BYTES as u64, access, draw).unwrap();
+        let receives = Arc::new(ReceiveQueue::new());
+        let mut qp = QueuePair::new(configs[at].clone(), keys, receives).unwrap();
+        let responder = qp.accept(peers[at]).unwrap();
+        qp.start();
+        let far = Place { host: hosts[1 - at], channel: 0 }.address();
+        let machine = Machine::Rc(Box::new(qp));
+        let state = State { machine, addresses: [Some(far)].into_iter().collect() };
+        let books = Books::new(numbers[at], 0, Seal::default(), state, 1);
+        let lane = Lane::Rc(Box::new(RcLane::new(0, responder)));
+        let handle = net.open(hosts[at], books, vec![lane]);
+        End { handle, host: hosts[at], region, key }
+    })
+}
+
+impl End {
+    /// Does something with the queue pair, and has its engine look at it.
+    fn with<R>(&self, net: &mut Net, each: impl FnOnce(&mut QueuePair) -> R) -> R {
+        let result = match &mut self.handle.books.lock().machine {
+            Machine::Rc(qp) => each(qp),
+            other => panic!("a reliable connection, not {other:?}"),
+        };
+        net.kick(&self.handle);
+        result
+    }
+
+    fn post(&self, net: &mut Net, id: u64, verb: Verb) {
+        let work = SendWork { id, verb, flags: Flags::default() };
+        self.with(net, |qp| qp.post_send(work)).unwrap();
+    }
+
+    fn remote(&self, address: u64) -> Remote {
+        Remote { address, key: self.key }
+    }
+
+    fn take_done(&self, net: &mut Net) -> Vec<Done> {
+        let events = net.host(self.host).take_events();
+        let completed = events.into_iter().filter_map(|event| match event {
+            Event::Completed(_, done) => Some(done),
+            _ => None,
+        });
+        completed.collect()
+    }
+}
+
+fn pipe(loss_ppm: u32) -> PipeConfig {
+    PipeConfig {
+        delay_ns: 5_000_000,
+        rate_bits_per_s: Some(1_100_000_000),
+        queue_bytes: 16 << 20,
+        loss: Loss::Independent(Fraction::from_ppm(loss_ppm)),
+        chances: Chances { corrupt: Fraction::from_ppm(loss_ppm), ..Chances::default() },
+        ..PipeConfig::default()
+    }
+}
+
+#[test]
+fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
+    for (seed, loss_ppm) in [(1, 0), (2, 2_000), (3, 20_000)] {
+        let (mut net, mut links) = (Net::new(), Links::new(pipe(loss_ppm), seed));
+        let hosts = [net.add_host(1), net.add_host(1)];
+        let [near, far] = connect(&mut net, hosts, [3, 5]);
+        let data = SplitMix64::new(seed).bytes(300_000);
+        let (target, into) = (region(data.len()), region(data.len()));
+        far.with(&mut net, |qp| qp.post_recv(RecvWork { id: 9, into: all_of(&target) })).unwrap();
+        let buffer = SendBuffer::from(data.clone());
+        let write = Verb::Write { data: buffer.clone(), remote: far.remote(0), immediate: None };
+        near.post(&mut net, 1, write);
+        near.post(&mut net, 2, Verb::Send { data: buffer, immediate: Some(77) });
+        near.post(&mut net, 3, Verb::Read { into: all_of(&into), remote: far.remote(0) });
+        let (mut sent, mut came) = (Vec::new(), Vec::new());
+        let is_over = net.run_until(60 * SECOND, &mut links, |net| {
+            sent.extend(near.take_done(net));
+            came.extend(far.take_done(net));
+            sent.len() == 3 && came.len() == 1
+        });
+        assert!(is_over, "{loss_ppm}: {sent:?} {came:?}");
+        let operations: Vec<_> = sent.iter().map(|done| (done.id, done.status)).collect();
+        assert_eq!(operations, [(1, Ok(())), (2, Ok(())), (3, Ok(()))]);
+        assert_eq!((came[0].id, came[0].operation), (9, Operation::Receive));
+        assert_eq!(came[0].received.unwrap().immediate, Some(77));
+        assert_eq!(bytes_of(&far.region, data.len()), data);
+        assert_eq!(bytes_of(&target, data.len()), data);
+        assert_eq!(bytes_of(&into, data.len()), data);
+        let stats = near.with(&mut net, |qp| qp.stats());
+        assert_eq!(stats.retransmitted_packets == 0, loss_ppm == 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_closed_connection_gives_everything_back() {
+    let (mut net, mut links) = (Net::new(), Links::new(pipe(0), 1));
+    let hosts = [net.add_host(1), net.add_host(1)];
+    let [near, far] = connect(&mut net, hosts, [3, 5]);
+    let target = region(1 << 19);
+    for id in 0..2 {
+        far.with(&mut net, |qp| qp.post_recv(RecvWork { id, into: all_of(&target) })).unwrap();
+    }
+    let data = SendBuffer::from(vec![1; 1 << 19]);
+    near.post(&mut net, 7, Verb::Send { data, immediate: None });
+    // In the middle of the message.
+    assert!(!net.run_until(7_000_000, &mut links, |_| false));
+    far.with(&mut net, QueuePair::close);
+    net.run_until(1_000, &mut links, |_| false);
+    let mut done: Vec<_> = far.take_done(&mut net);
+    done.sort_by_key(|done| done.id);
+    assert_eq!(done.iter().map(|done| done.id).collect::<Vec<_>>(), [0, 1]);
+    assert!(done.iter().all(|done| done.status.is_err()));
+    let before = bytes_of(&target, 1 << 19);
+    net.run_until(SECOND, &mut links, |_| false);
+    assert_eq!(bytes_of(&target, 1 << 19), before, "nothing is written any more");
+}
