@@ -8,8 +8,8 @@ use std::io;
 pub enum Event {
     /// An event of a connected queue pair.
     QueuePair(u32, qp::Event),
-    /// A work request of a reliable connection has ended.
-    Completed(u32, lacuna_rc::Done),
+    /// Work requests of a reliable connection have ended.
+    Completed(u32),
     /// A queue pair's prober has received an answer, or its next probe is due: time to check the
     /// outcome.
     Probed(u32),

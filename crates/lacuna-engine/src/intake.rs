@@ -210,8 +210,8 @@ impl<T: Time> Intake<'_, T> {
         let mut state = locked.unwrap_or_else(|| books.lock());
         if let Machine::Rc(qp) = &mut state.machine {
             qp.on_taken(&mut lane.taken);
-            while let Some(done) = qp.poll_done() {
-                self.events.push_back(Event::Completed(number, done));
+            if qp.take_news() {
+                self.events.push_back(Event::Completed(number));
             }
         }
         drop(state);

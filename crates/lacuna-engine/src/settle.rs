@@ -174,8 +174,8 @@ impl<T: Time> Settler<'_, T> {
                 }
             }
         }
-        while let Some(done) = qp.poll_done() {
-            self.events.push_back(Event::Completed(books.number(), done));
+        if qp.take_news() {
+            self.events.push_back(Event::Completed(books.number()));
         }
         let is_blocked = self.channels.iter().any(|own| own.is_blocked);
         let due_ns = not_before_retry(qp.poll_timeout(), now_ns, is_blocked);

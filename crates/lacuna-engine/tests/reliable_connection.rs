@@ -95,11 +95,13 @@ impl End {
 
     fn take_done(&self, net: &mut Net) -> Vec<Done> {
         let events = net.host(self.host).take_events();
-        let completed = events.into_iter().filter_map(|event| match event {
-            Event::Completed(_, done) => Some(done),
-            _ => None,
-        });
-        completed.collect()
+        let is_news = events.iter().any(|event| matches!(event, Event::Completed(_)));
+        let mut done = Vec::new();
+        if let Machine::Rc(qp) = &mut self.handle.books.lock().machine {
+            done.extend(std::iter::from_fn(|| qp.poll_done()));
+        }
+        assert_eq!(is_news, !done.is_empty(), "completions are told of");
+        done
     }
 }
 

@@ -91,6 +91,8 @@ pub struct QueuePair {
     answer_due_ns: Option<u64>,
     done: VecDeque<Done>,
     scratch: Vec<Done>,
+    /// Completions that were there when it was told last.
+    told: usize,
     /// The responder must be stopped ([`Responder::stop`]).
     must_stop: bool,
 }
@@ -119,6 +121,7 @@ impl QueuePair {
             answer_due_ns: None,
             done: VecDeque::new(),
             scratch: Vec::new(),
+            told: 0,
             must_stop: false,
         })
     }
@@ -276,7 +279,13 @@ impl QueuePair {
 
     /// The next completion.
     pub fn poll_done(&mut self) -> Option<Done> {
+        self.told = self.told.saturating_sub(1);
         self.done.pop_front()
+    }
+
+    /// Whether there are completions that this was not asked about before.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.told, self.done.len()) < self.done.len()
     }
 
     /// Work requests of the send queue that are not done.

@@ -59,6 +59,7 @@ mod paths;
 mod place;
 mod pool;
 mod queue_pair;
+pub mod rc;
 mod readiness;
 mod reading;
 mod region;

@@ -211,8 +211,7 @@ impl Owners {
                     shared.notify_probed();
                 }
             }
-            // Nothing here opens reliable connections yet.
-            Event::Completed(number, done) => tracing::debug!(number, ?done, "nobody waits"),
+            Event::Completed(number) => self.notify(number),
             Event::OthersWanted(number) => {
                 if let Some(shared) = self.get(number) {
                     shared.kick_others(self.worker);

@@ -12,6 +12,7 @@
 //! | `opcode` | the table of operations: name, part of the message, headers |
 //! | `aeth` | acknowledgements and refusals: syndromes and their timers |
 //! | `packet` | the layout: headers to bytes and back |
+//! | `info` | the description of an end, exchanged before the first packet |
 //! | `repair` | repair headers: a block's repairs, announcements, requests (LoWAR IV-C) |
 //! | `notification` | congestion notification packets (RoCEv2 annex A17.9.3) |
 //!
@@ -19,12 +20,14 @@
 //! owner, here of either end; the trailer is checked by the seal of the queue pair.
 
 mod aeth;
+mod info;
 mod notification;
 mod opcode;
 mod packet;
 mod repair;
 
 pub use aeth::{Aeth, CREDITS_UNLIMITED, Nak, RNR_TIMERS, Syndrome, rnr_timer_ns, rnr_timer_of};
+pub use info::{RcInfo, RcInfoError};
 pub use notification::{
     NOTIFICATION_BYTES, NOTIFICATION_OPCODE, emit_notification, parse_notification,
 };

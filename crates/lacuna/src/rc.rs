@@ -1,0 +1,328 @@
+//! Reliable connections over plain UDP: the verbs of RDMA (SEND, WRITE, READ, atomic operations), in order
+//! and exactly once, with the packets of RoCEv2 and go-back-N.
+//!
+//! For programs that want just these semantics, and as a baseline: on a lossy long path selective repeat
+//! ([`crate::Connection`]) keeps far more of the rate. The two ends exchange [`QueuePair::info`] by any means.
+//!
+//! ```no_run
+//! use lacuna::rc::{Flags, SendWork, Settings, Verb};
+//! use lacuna::{Context, ContextConfig};
+//! use std::time::Duration;
+//!
+//! # fn example(peer_info: &[u8], remote: lacuna::rc::Remote) -> Result<(), Box<dyn std::error::Error>> {
+//! let context = Context::new(ContextConfig::default())?;
+//! let queue_pair = context.rc_queue_pair(&Settings::default())?;
+//! // Give `queue_pair.info(…)` to the peer and get its own, by any means.
+//! queue_pair.connect(peer_info)?;
+//! let verb = Verb::Write { data: vec![1; 4096].into(), remote, immediate: None };
+//! queue_pair.post_send(SendWork { id: 1, verb, flags: Flags::default() })?;
+//! let done = queue_pair.wait(Duration::from_secs(5)).ok_or("nothing has ended yet")?;
+//! assert_eq!((done.id, done.status), (1, Ok(())));
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::clock::after;
+use crate::context::Context;
+use crate::error::QueuePairError;
+use crate::handles::SLEEP_MAX;
+use crate::queue_pair::Keys;
+use crate::shared::Shared;
+use lacuna_engine::{Lane, Machine, RcLane};
+use lacuna_path::IP_UDP_BYTES;
+use lacuna_path::controller::{ControllerConfig, Setup};
+use lacuna_wire::Qpn;
+use lacuna_wire::rc::{RcInfo, RcInfoError};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use lacuna_rc::{
+    AckTimeout, ConfigError, Done, Failure, Flags, MTU_BYTES_MAX, MTU_BYTES_MIN, Operation,
+    PostError, QpState, RcStats, ReceiveQueue, Received, RecvWork, Refusals, Remote, Repair,
+    SendWork, Status, Verb,
+};
+
+/// Headers and trailer of a packet with payload.
+const OVERHEAD_BYTES: u64 = 16 + IP_UDP_BYTES;
+
+/// What a queue pair is made with. The ends must have the same MTU.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Bytes of payload of a full packet: a multiple of 4 from 256 to 4096. The path must pass it.
+    pub mtu_bytes: u32,
+    /// What is done about lost packets.
+    pub repair: Repair,
+    /// How long an acknowledgement may take.
+    pub ack_timeout: AckTimeout,
+    /// Expired timeouts in a row before the queue pair fails, 0 to 7.
+    pub retry_count: u8,
+    /// Waits for a receive of the peer in a row before the queue pair fails, 0 to 6; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// How long the peer is to wait when no receive is posted.
+    pub rnr_wait: Duration,
+    /// READs and atomic operations that may be open at the peer, at least 1.
+    pub reads_max: u8,
+    /// READs and atomic operations of the peer that are answered at a time.
+    pub answers_max: u8,
+    /// Decides how much is sent and how fast.
+    pub controller: ControllerConfig,
+    /// Receives that several queue pairs share; `None` is a queue of its own.
+    pub receives: Option<Arc<ReceiveQueue>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mtu_bytes: 1024,
+            repair: Repair::default(),
+            ack_timeout: AckTimeout::default(),
+            retry_count: 7,
+            rnr_retry_count: 7,
+            rnr_wait: Duration::from_micros(640),
+            reads_max: 16,
+            answers_max: 16,
+            controller: ControllerConfig::default(),
+            receives: None,
+        }
+    }
+}
+
+/// Why a queue pair could not be made or connected.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting cannot be. The caller's fault.
+    #[error(transparent)]
+    Settings(#[from] ConfigError),
+    /// The context has no more numbers, or the system refused something.
+    #[error(transparent)]
+    QueuePair(#[from] QueuePairError),
+    /// The peer's description cannot be read. The peer's fault.
+    #[error("the peer's info cannot be read: {0}")]
+    Info(#[from] RcInfoError),
+    /// The ends were made with different MTUs.
+    #[error(
+        "the ends do not agree on the MTU: {here} bytes here, {there} at the peer; give both the same"
+    )]
+    Mtu {
+        /// This end's.
+        here: u32,
+        /// The peer's.
+        there: u32,
+    },
+    /// It is connected already, or closed. The caller's fault.
+    #[error("the queue pair is in state {state:?}, it is connected once")]
+    State {
+        /// Its state.
+        state: QpState,
+    },
+}
+
+/// A reliable connection's end. Clones are the same queue pair; it closes with the last of them.
+#[derive(Clone)]
+pub struct QueuePair {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    context: Context,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.context.is_inherited() {
+            std::mem::forget(self.shared.clone());
+            return;
+        }
+        // What was posted goes with it; nobody is left to take completions.
+        if let Machine::Rc(qp) = &mut self.shared.lock().machine {
+            qp.close();
+        }
+        self.context.roster().close(self.shared.number());
+    }
+}
+
+impl Context {
+    /// Makes an end of a reliable connection that is not connected yet. Receives may be posted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn rc_queue_pair(&self, settings: &Settings) -> Result<QueuePair, Error> {
+        self.check_process().map_err(QueuePairError::from)?;
+        let keys = Keys::random()?;
+        let config = |number: u32| {
+            let setup = Setup {
+                packet_bytes: u64::from(settings.mtu_bytes) + OVERHEAD_BYTES,
+                seed: keys.qkey.into(),
+            };
+            let controller = settings.controller.build(setup);
+            let rnr_wait_ns = settings.rnr_wait.as_nanos().min(u128::from(u64::MAX)) as u64;
+            lacuna_rc::RcConfig {
+                first_psn: keys.first_psn,
+                repair: settings.repair,
+                ack_timeout: settings.ack_timeout,
+                retry_count: settings.retry_count,
+                rnr_retry_count: settings.rnr_retry_count,
+                rnr_timer: lacuna_wire::rc::rnr_timer_of(rnr_wait_ns),
+                reads_max: settings.reads_max,
+                answers_max: settings.answers_max,
+                ..lacuna_rc::RcConfig::new(Qpn::new(number, 0, 0), settings.mtu_bytes, controller)
+            }
+        };
+        config(Qpn::QUEUE_PAIR_MIN).check()?;
+        let receives = settings.receives.clone().unwrap_or_default();
+        let shared = self.roster().open(keys.qkey, |number| {
+            let qp = lacuna_rc::QueuePair::new(config(number), self.keys().clone(), receives);
+            Machine::Rc(Box::new(qp.expect("the same values were checked before")))
+        })?;
+        Ok(QueuePair { owner: Arc::new(Owner { context: self.clone(), shared }) })
+    }
+}
+
+impl QueuePair {
+    /// The bytes to hand to the peer. `advertise` is this host's address as the peer sees it; used when the
+    /// context is bound to a wildcard address.
+    pub fn info(&self, advertise: IpAddr) -> Vec<u8> {
+        let bound = self.owner.context.addresses()[0];
+        let ip = if bound.ip().is_unspecified() { advertise } else { bound.ip() };
+        let address = SocketAddr::new(ip, bound.port());
+        self.with(|qp| {
+            let lacuna_rc::Peer { number, first_psn, answers_max } = qp.describe();
+            let mtu_bytes = qp.config().mtu_bytes;
+            RcInfo { number, first_psn, mtu_bytes, answers_max, address }
+        })
+        .emit()
+    }
+
+    /// Connects to the peer that made `peer_info`. Both ends call it, once. Requests that arrive before are
+    /// dropped and sent again by the peer.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing changes then.
+    pub fn connect(&self, peer_info: &[u8]) -> Result<(), Error> {
+        let info = RcInfo::parse(peer_info)?;
+        let responder = {
+            let mut state = self.owner.shared.lock();
+            let Machine::Rc(qp) = &mut state.machine else { unreachable!("made so") };
+            let (here, there) = (qp.config().mtu_bytes, info.mtu_bytes);
+            if here != there {
+                return Err(Error::Mtu { here, there });
+            }
+            let RcInfo { number, first_psn, answers_max, .. } = info;
+            let peer = lacuna_rc::Peer { number, first_psn, answers_max };
+            let responder = qp.accept(peer).ok_or(Error::State { state: qp.state() })?;
+            qp.start();
+            if let Some(address) = state.addresses.iter_mut().next() {
+                *address = Some(crate::address::canonical(info.address));
+            }
+            responder
+        };
+        let lane = Lane::Rc(Box::new(RcLane::new(0, responder)));
+        self.owner.context.roster().hand_out(self.owner.shared.number(), [lane]);
+        self.owner.shared.kick();
+        Ok(())
+    }
+
+    fn with<R>(&self, each: impl FnOnce(&mut lacuna_rc::QueuePair) -> R) -> R {
+        match &mut self.owner.shared.lock().machine {
+            Machine::Rc(qp) => each(qp),
+            _ => unreachable!("made so"),
+        }
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &Context {
+        &self.owner.context
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        self.with(|qp| qp.state())
+    }
+
+    /// A snapshot of the counters.
+    pub fn stats(&self) -> RcStats {
+        self.with(|qp| qp.stats())
+    }
+
+    /// Posts a work request. It is done in the order of posting.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was posted then.
+    pub fn post_send(&self, work: SendWork) -> Result<(), PostError> {
+        self.with(|qp| qp.post_send(work))?;
+        self.owner.shared.kick();
+        Ok(())
+    }
+
+    /// Posts a receive, for the next SEND or WRITE with immediate.
+    ///
+    /// # Errors
+    /// When the queue pair has failed or is closed.
+    pub fn post_recv(&self, work: RecvWork) -> Result<(), PostError> {
+        self.with(|qp| qp.post_recv(work))
+    }
+
+    /// The next completion, if there is one.
+    pub fn poll(&self) -> Option<Done> {
+        self.with(lacuna_rc::QueuePair::poll_done)
+    }
+
+    /// Waits for the next completion, at most so long.
+    pub fn wait(&self, timeout: Duration) -> Option<Done> {
+        let Owner { context, shared } = &*self.owner;
+        let clock = context.clock();
+        let deadline_ns = after(clock.now_ns(), timeout);
+        let mut state = shared.lock();
+        loop {
+            if let Machine::Rc(qp) = &mut state.machine
+                && let Some(done) = qp.poll_done()
+            {
+                return Some(done);
+            }
+            let left = clock.until(deadline_ns);
+            if left.is_zero() {
+                return None;
+            }
+            if context.is_manual() {
+                drop(state);
+                context.progress_within(left.min(SLEEP_MAX));
+                state = shared.lock();
+            } else {
+                state = shared.wait(state, left.min(SLEEP_MAX));
+            }
+        }
+    }
+
+    /// Begins no new request (SQD); those that have begun are finished.
+    pub fn drain(&self) {
+        self.with(lacuna_rc::QueuePair::drain);
+    }
+
+    /// Whether it drains and everything that had begun is done.
+    pub fn is_drained(&self) -> bool {
+        self.with(|qp| qp.is_drained())
+    }
+
+    /// Begins requests again after [`QueuePair::drain`].
+    pub fn resume(&self) {
+        self.with(lacuna_rc::QueuePair::resume);
+        self.owner.shared.kick();
+    }
+
+    /// Closes it: everything that was posted completes, flushed.
+    pub fn close(&self) {
+        self.with(lacuna_rc::QueuePair::close);
+        self.owner.shared.notify();
+        self.owner.shared.kick();
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.owner.shared.number();
+        f.debug_struct("QueuePair").field("number", &number).finish_non_exhaustive()
+    }
+}

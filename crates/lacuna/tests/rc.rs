@@ -1,0 +1,139 @@
+//! Reliable connections over real sockets: on threads and with manual progress.
+
+use lacuna::rc::{
+    Done, Error, Failure, Flags, Operation, QpState, QueuePair, RecvWork, Remote, SendWork,
+    Settings, Verb,
+};
+use lacuna::{Context, ContextConfig, Progress, Region, RegionOptions, Rights};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+const WAIT: Duration = Duration::from_secs(60);
+
+fn context(progress: Progress) -> Context {
+    let bind = Ipv4Addr::LOCALHOST.into();
+    Context::new(ContextConfig { bind, progress, ..ContextConfig::default() }).unwrap()
+}
+
+/// Two ends that are connected, each on a context of its own.
+fn pair(progress: Progress, settings: &Settings) -> [QueuePair; 2] {
+    let ends = [(); 2].map(|()| context(progress).rc_queue_pair(settings).unwrap());
+    let infos = ends.each_ref().map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
+    ends[0].connect(&infos[1]).unwrap();
+    ends[1].connect(&infos[0]).unwrap();
+    ends
+}
+
+fn register(end: &QueuePair, bytes: Vec<u8>) -> Region {
+    let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+    let options = RegionOptions { rights, ..RegionOptions::default() };
+    end.context().register(bytes, options).unwrap()
+}
+
+fn post(end: &QueuePair, id: u64, verb: Verb) {
+    end.post_send(SendWork { id, verb, flags: Flags::default() }).unwrap();
+}
+
+/// The next completion of an end; the other one makes progress meanwhile if it has no threads.
+fn next(end: &QueuePair, other: &QueuePair) -> Done {
+    for _ in 0..600_000 {
+        other.context().progress();
+        if let Some(done) = end.wait(Duration::from_millis(if is_manual(end) { 0 } else { 100 })) {
+            return done;
+        }
+        end.context().progress();
+    }
+    panic!("nothing ends: {:?}", end.stats());
+}
+
+fn is_manual(end: &QueuePair) -> bool {
+    end.context().config().progress == Progress::Manual
+}
+
+fn all_operations(progress: Progress) {
+    for mtu_bytes in [256, 1024, 4096] {
+        let settings = Settings { mtu_bytes, ..Settings::default() };
+        let [near, far] = pair(progress, &settings);
+        let data: Vec<u8> = (0..500_000u32).map(|at| (at * 7 + (at >> 9)) as u8).collect();
+        let target = register(&far, vec![0; data.len()]);
+        let inbox = register(&far, vec![0; data.len()]);
+        let into = register(&near, vec![0; data.len()]);
+        let all = 0..data.len() as u64;
+        far.post_recv(RecvWork { id: 4, into: inbox.slice(all.clone()).unwrap() }).unwrap();
+        let remote = Remote { address: 0, key: target.key() };
+        post(&near, 1, Verb::Write { data: data.clone().into(), remote, immediate: None });
+        post(&near, 2, Verb::Send { data: data.clone().into(), immediate: Some(9) });
+        post(&near, 3, Verb::Read { into: into.slice(all).unwrap(), remote });
+        for (id, operation) in [(1, Operation::Write), (2, Operation::Send), (3, Operation::Read)] {
+            let done = next(&near, &far);
+            let bytes = data.len() as u64;
+            assert_eq!((done.id, done.operation, done.bytes), (id, operation, bytes));
+            assert_eq!(done.status, Ok(()), "{:?}", near.stats());
+        }
+        let done = next(&far, &near);
+        assert_eq!((done.id, done.status, done.bytes), (4, Ok(()), data.len() as u64));
+        assert_eq!(done.received.unwrap().immediate, Some(9));
+        for region in [&target, &inbox, &into] {
+            let mut bytes = vec![0; data.len()];
+            region.read(0, &mut bytes).unwrap();
+            assert!(bytes == data);
+        }
+    }
+}
+
+#[test]
+fn all_operations_on_threads() {
+    all_operations(Progress::default());
+}
+
+#[test]
+fn all_operations_with_manual_progress() {
+    all_operations(Progress::Manual);
+}
+
+#[test]
+fn ends_that_differ_or_are_connected_twice_are_refused() {
+    let here = context(Progress::default());
+    let ends =
+        [1024, 2048].map(|mtu_bytes| Settings { mtu_bytes, ..Settings::default() }).map(|settings| {
+            here.rc_queue_pair(&settings).unwrap()
+        });
+    let infos = ends.each_ref().map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
+    let error = ends[0].connect(&infos[1]).unwrap_err();
+    assert!(matches!(error, Error::Mtu { here: 1024, there: 2048 }), "{error}");
+    assert!(matches!(ends[0].connect(b"nonsense").unwrap_err(), Error::Info(_)));
+    // To itself, which is possible.
+    ends[0].connect(&infos[0]).unwrap();
+    let error = ends[0].connect(&infos[0]).unwrap_err();
+    assert!(matches!(error, Error::State { state: QpState::ReadyToSend }), "{error}");
+    let settings = Settings { mtu_bytes: 1026, ..Settings::default() };
+    assert!(matches!(here.rc_queue_pair(&settings).unwrap_err(), Error::Settings(_)));
+}
+
+#[test]
+fn closing_gives_back_what_was_posted() {
+    let [near, far] = pair(Progress::default(), &Settings::default());
+    let inbox = register(&near, vec![0; 10]);
+    near.post_recv(RecvWork { id: 1, into: inbox.slice(0..10).unwrap() }).unwrap();
+    // The peer has no receive: this waits.
+    post(&near, 2, Verb::Send { data: vec![1; 10].into(), immediate: None });
+    near.close();
+    let mut ids = [(); 2].map(|()| {
+        let done = near.wait(WAIT).unwrap();
+        assert_eq!(done.status, Err(Failure::Flushed));
+        done.id
+    });
+    ids.sort_unstable();
+    assert_eq!((ids, near.state()), ([1, 2], QpState::Error));
+    drop(far);
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_the_connection_after_the_retries() {
+    let settings = Settings { retry_count: 1, ..Settings::default() };
+    let [near, far] = pair(Progress::default(), &settings);
+    drop(far);
+    post(&near, 1, Verb::Send { data: vec![1; 10].into(), immediate: None });
+    let done = near.wait(WAIT).unwrap();
+    assert_eq!(done.status, Err(Failure::RetryExceeded { retries: 1 }));
+}
