@@ -2,49 +2,18 @@
 //!
 //! `fixtures/make_roce.py` made them with Scapy; it says how and what they contain.
 
-use std::collections::BTreeMap;
+mod fixtures;
+
 use std::net::{IpAddr, SocketAddr};
 
 use lacuna_wire::{
     Cancel, CancelReason, ControlHeader, ControlWriter, DataHeader, Frame, ICRC_BYTES, IcrcFlow,
-    Packet, Probe, Qpn, Seal, icrc_ipv4, icrc_ipv6, pad_bytes, parse,
+    Packet, Probe, Qpn, Seal, pad_bytes, parse,
 };
 
-const UDP_BYTES: usize = 8;
-/// FECN, BECN and reserved bits.
-const BTH_VARIANT: usize = 4;
-/// AckReq and reserved bits.
-const ACK_REQUEST: u8 = 0x80;
-const BTH_ACK: usize = 8;
-const MIGREQ: u8 = 0x40;
-
-/// One line of `roce.txt`.
-struct Fixture {
-    kind: &'static str,
-    name: &'static str,
-    fields: BTreeMap<&'static str, u64>,
-    packet: Vec<u8>,
-}
+use fixtures::{ACK_REQUEST, BTH_ACK, BTH_VARIANT, Fixture, read, without_ignored_bits};
 
 impl Fixture {
-    fn field(&self, name: &str) -> u32 {
-        u32::try_from(self.fields[name]).unwrap()
-    }
-
-    fn header_bytes(&self) -> usize {
-        if self.packet[0] >> 4 == 4 { 20 } else { 40 }
-    }
-
-    /// From the BTH to the trailer.
-    fn transport(&self) -> &[u8] {
-        &self.packet[self.header_bytes() + UDP_BYTES..]
-    }
-
-    fn payload(&self) -> Vec<u8> {
-        let length = self.fields["length"];
-        (0..length).map(|i| ((7 * i + length) % 256) as u8).collect()
-    }
-
     fn data_header(&self) -> DataHeader {
         DataHeader {
             dest: Qpn::from_bits(self.field("dqpn")),
@@ -86,44 +55,13 @@ impl Fixture {
         let at = |end: usize| SocketAddr::new(address(end), port(end * 2));
         IcrcFlow::new(at(0), at(1)).unwrap()
     }
-
-    /// The ICRC of `pieces` under this fixture's IP and UDP headers.
-    fn icrc(&self, pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
-        let (ip, rest) = self.packet.split_at(self.header_bytes());
-        let udp = rest.first_chunk().unwrap();
-        match ip.len() {
-            20 => icrc_ipv4(ip.try_into().unwrap(), udp, pieces),
-            _ => icrc_ipv6(ip.try_into().unwrap(), udp, pieces),
-        }
-    }
 }
 
 fn fixtures(kind: &str) -> Vec<Fixture> {
-    let lines = include_str!("fixtures/roce.txt").lines().filter(|line| !line.starts_with('#'));
-    let fixtures: Vec<_> = lines.map(fixture).filter(|fixture| fixture.kind == kind).collect();
+    let lines = read(include_str!("fixtures/roce.txt"));
+    let fixtures: Vec<_> = lines.filter(|fixture| fixture.kind == kind).collect();
     assert!(!fixtures.is_empty(), "no {kind} fixtures");
     fixtures
-}
-
-fn fixture(line: &'static str) -> Fixture {
-    let mut words = line.split(' ');
-    let (kind, name) = (words.next().unwrap(), words.next().unwrap());
-    let mut fields: BTreeMap<_, _> = words.map(|word| word.split_once('=').unwrap()).collect();
-    let hex = fields.remove("packet").unwrap();
-    let packet =
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
-    let packet = packet.collect();
-    let fields = fields.into_iter().map(|(key, value)| (key, value.parse().unwrap())).collect();
-    Fixture { kind, name, fields, packet }
-}
-
-/// Clears what Lacuna sends as zero but accepts otherwise; some fixtures set it.
-fn without_ignored_bits(transport: &[u8]) -> Vec<u8> {
-    let mut transport = transport.to_vec();
-    transport[1] &= !MIGREQ;
-    transport[BTH_VARIANT] = 0;
-    transport[BTH_ACK] &= ACK_REQUEST;
-    transport
 }
 
 #[test]
