@@ -67,7 +67,7 @@ fn connect(net: &mut Net, hosts: [usize; 2], numbers: [u32; 2]) -> [End; 2] {
         let machine = Machine::Rc(Box::new(qp));
         let state = State { machine, addresses: [Some(far)].into_iter().collect() };
         let books = Books::new(numbers[at], 0, Seal::default(), state, 1);
-        let lane = Lane::Rc(Box::new(RcLane::new(0, responder)));
+        let lane = Lane::Rc(RcLane::new(0, responder));
         let handle = net.open(hosts[at], books, vec![lane]);
         End { handle, host: hosts[at], region, key }
     })

@@ -219,7 +219,7 @@ impl QueuePair {
             }
             responder
         };
-        let lane = Lane::Rc(Box::new(RcLane::new(0, responder)));
+        let lane = Lane::Rc(RcLane::new(0, responder));
         self.owner.context.roster().hand_out(self.owner.shared.number(), [lane]);
         self.owner.shared.kick();
         Ok(())

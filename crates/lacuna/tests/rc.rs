@@ -94,10 +94,9 @@ fn all_operations_with_manual_progress() {
 #[test]
 fn ends_that_differ_or_are_connected_twice_are_refused() {
     let here = context(Progress::default());
-    let ends =
-        [1024, 2048].map(|mtu_bytes| Settings { mtu_bytes, ..Settings::default() }).map(|settings| {
-            here.rc_queue_pair(&settings).unwrap()
-        });
+    let ends = [1024, 2048]
+        .map(|mtu_bytes| Settings { mtu_bytes, ..Settings::default() })
+        .map(|settings| here.rc_queue_pair(&settings).unwrap());
     let infos = ends.each_ref().map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
     let error = ends[0].connect(&infos[1]).unwrap_err();
     assert!(matches!(error, Error::Mtu { here: 1024, there: 2048 }), "{error}");

@@ -39,7 +39,7 @@ pub enum Lane {
     /// Packets that are placed in slots.
     Sdr(ChannelWriter),
     /// Requests that are done in order.
-    Rc(Box<RcLane>),
+    Rc(RcLane),
 }
 
 impl Lane {
