@@ -71,6 +71,8 @@ pub(crate) struct Block {
     /// What its repairs say, once one came.
     header: Option<BlockHeader>,
     is_blind: bool,
+    /// The flow's round when the block began.
+    round: u8,
     /// What the packets that are in the sums were.
     operation: Option<Operation>,
     has_first: Option<bool>,
@@ -88,6 +90,7 @@ impl Block {
             repairs: Places::default(),
             header: None,
             is_blind: true,
+            round: 0,
             operation: None,
             has_first: None,
             last: None,
@@ -95,15 +98,27 @@ impl Block {
     }
 
     /// Begins a block in the memory of one that was released.
-    pub(crate) fn begin(&mut self, first: u64, strength: Strength, codec: Option<Arc<Codec>>) {
+    pub(crate) fn begin(
+        &mut self,
+        first: u64,
+        strength: Strength,
+        codec: Option<Arc<Codec>>,
+        round: u8,
+    ) {
         let mut sums = std::mem::take(&mut self.sums);
         sums.begin(strength, codec);
-        *self = Self { first, strength, sums, is_blind: false, ..Self::new() };
+        *self = Self { first, strength, sums, is_blind: false, round, ..Self::new() };
     }
 
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         self.sums.release(&mut shared.decode);
         self.is_blind = true;
+    }
+
+    /// Whether its packets are of the answer to a READ.
+    pub(crate) fn is_of_read(&self) -> bool {
+        let of_header = self.header.map(|header| operation_of(header.class));
+        self.operation.or(of_header) == Some(Operation::ReadResponse)
     }
 
     pub(crate) fn is_blind(&self) -> bool {
@@ -201,16 +216,13 @@ impl Block {
                 self.blind(shared);
                 return false;
             }
-            // Rounds of go-back-N have the same bytes. The answer to a READ that was asked for again may
-            // have others, if its memory has changed: two rounds are never mixed.
-            Some(known) => {
-                if known.round != header.round
-                    && operation_of(header.class) == Operation::ReadResponse
-                {
-                    self.blind(shared);
-                    return false;
-                }
-            }
+            Some(_) => {}
+        }
+        // Rounds of go-back-N have the same bytes. The answer to a READ that was asked for again may have
+        // others, if its memory has changed: two rounds are never mixed.
+        if header.round != self.round && operation_of(header.class) == Operation::ReadResponse {
+            self.blind(shared);
+            return false;
         }
         if self.repairs.contains(index) {
             return true;

@@ -24,10 +24,12 @@
 //! is recovered is handed up once, and if it comes after all, it is handed up as a duplicate.
 //!
 //! **Rounds.** Packets that a go-back-N sender repeats are the same, so sums may mix them. Only the answer
-//! to a READ that was asked for again may have other bytes. For [`hold_ns_max`](DecoderConfig::hold_ns_max)
-//! after a flow went back, packets of READs with numbers that were handed up before are not used in
-//! recoveries. What is left: such a packet that is later than that, and has the number of a packet that is
-//! lost in the new round.
+//! to a READ that was asked for again may have other bytes. So a block of a READ takes repairs of the round
+//! in which it began alone, and none once a packet with an earlier number came; and for
+//! [`hold_ns_max`](DecoderConfig::hold_ns_max) after a flow went back, packets of READs with numbers that
+//! were seen before are not used. What is left: a packet or repair of the old round that is later than
+//! that, or that comes when all packets of the new round before it are lost. With a hold below half of a
+//! round trip, which is what a connection needs anyway, a gap is closed before the new round comes.
 
 use crate::block::{Block, Facts, Outcome};
 use crate::front::Front;
@@ -39,7 +41,7 @@ use crate::shared::Shared;
 use crate::strength::{codec, fits};
 use crate::upper::{How, Upper};
 use lacuna_code::Codec;
-use lacuna_wire::rc::{BlockHeader, Opcode, Strength};
+use lacuna_wire::rc::{BlockHeader, Opcode, Operation, Strength};
 use lacuna_wire::{Qpn, psn};
 use std::sync::Arc;
 
@@ -143,6 +145,8 @@ pub struct Decoder {
     /// Numbers below this one were handed up, before the flow was tracked or went back; not above
     /// `grid.next` otherwise. Zero if none was.
     handed_to: u64,
+    /// How often the flow went back, as its repairs say, modulo 256.
+    round: u8,
     /// Blocks since the last repair.
     silent_blocks: u32,
     pace: Pace,
@@ -168,6 +172,7 @@ impl Decoder {
             queue: Queue::default(),
             gap: None,
             handed_to: 0,
+            round: 0,
             silent_blocks: 0,
             pace: Pace::default(),
             counters: DecoderCounters::default(),
@@ -257,6 +262,10 @@ impl Decoder {
             };
         }
         if psn < next {
+            if packet.opcode.operation() == Operation::ReadResponse {
+                // A duplicate, or asked for again.
+                self.mix(now_ns, shared);
+            }
             return up.take(bytes, How::Passed);
         }
         if psn == next {
@@ -296,7 +305,7 @@ impl Decoder {
                 // Too early for a round trip.
                 self.pace.on_late(waited_ns, self.hold_ns_max);
             }
-            self.facts.mixed = Some((now_ns.saturating_add(self.hold_ns_max), self.handed_to));
+            self.mix(now_ns, shared);
             self.start_at(psn);
             return self.pass(now_ns, shared, bytes, packet, psn, up);
         }
@@ -308,6 +317,16 @@ impl Decoder {
         }
         self.handed_to = self.handed_to.max(psn + 1);
         up.take(bytes, How::Passed);
+    }
+
+    /// Packets with numbers that were seen may be of two rounds from here on, and those of open blocks are.
+    fn mix(&mut self, now_ns: u64, shared: &mut Shared) {
+        let seen = self.queue.last().map_or(0, |last| last.psn + 1);
+        let below = seen.max(self.handed_to).max(self.grid.next);
+        self.facts.mixed = Some((now_ns.saturating_add(self.hold_ns_max), below));
+        for block in self.blocks.iter_mut().filter(|block| block.is_of_read()) {
+            block.blind(shared);
+        }
     }
 
     /// A number before the grid is followed.
@@ -425,7 +444,7 @@ impl Decoder {
     fn open(&mut self, first: u64, strength: Strength, codec: Option<Arc<Codec>>) {
         if self.blocks.len() < BLOCKS_MAX {
             let mut block = self.spare.pop().unwrap_or_else(Block::new);
-            block.begin(first, strength, codec);
+            block.begin(first, strength, codec, self.round);
             self.blocks.push(block);
         }
     }
@@ -464,13 +483,16 @@ impl Decoder {
         up: &mut dyn Upper,
     ) {
         if let Some(held) = self.queue.find_mut(psn, packet) {
-            if !held.replace(bytes, packet) {
-                match held.is_same(bytes) {
-                    true => self.counters.duplicates_dropped += 1,
-                    false => up.take(bytes, How::Passed),
-                }
+            if held.replace(bytes, packet) {
+                return;
             }
-            return;
+            if held.is_same(bytes) {
+                self.counters.duplicates_dropped += 1;
+                return;
+            }
+            // Of another round.
+            self.mix(now_ns, shared);
+            return up.take(bytes, How::Passed);
         }
         let content = match psn - self.grid.next <= AHEAD_MAX && !self.queue.is_full() {
             true => self.keep(now_ns, shared, bytes, packet, psn, up),
@@ -623,6 +645,11 @@ impl Decoder {
         if !self.learn(header) {
             self.counters.repairs_refused += 1;
             return;
+        }
+        // Newer by less than half of the rounds.
+        if header.round != self.round && header.round.wrapping_sub(self.round) < 1 << 7 {
+            self.round = header.round;
+            self.mix(now_ns, shared);
         }
         let next = self.grid.next;
         let first = psn::unwrap(header.first_psn, next);

@@ -86,7 +86,7 @@ fn lose_in_blocks(seed: u64, caps: bool, places_ahead: u64) {
             Ok((_, RepairHeader::Repair { block, .. }, _)) => Some(block),
             _ => None,
         });
-        let header = repairs.last();
+        let header = { repairs }.next_back();
         let was_announced = out.len() > 1 && !is_data(&out[0]);
         block.extend(out);
         let Some(header) = header else {

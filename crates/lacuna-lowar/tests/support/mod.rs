@@ -201,7 +201,7 @@ pub struct Receiver {
     pub places_ahead: u64,
     pub seed: u64,
     /// Packets that were placed ahead, by their headers.
-    ahead: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub ahead: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Receiver {
