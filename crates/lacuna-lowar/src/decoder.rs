@@ -615,7 +615,14 @@ impl Decoder {
             Some(front) if !in_message && front.psn > next => front.psn - 1,
             _ => next,
         };
-        first + self.strength.map_or(1, |strength| u64::from(strength.block_packets))
+        first
+            + u64::from(self.strengths().map(|strength| strength.block_packets).max().unwrap_or(1))
+    }
+
+    /// How the block that is open or comes next may be protected.
+    fn strengths(&self) -> impl Iterator<Item = Strength> {
+        let coming = self.coming.map(|(_, strength)| strength);
+        self.strength.into_iter().chain(coming)
     }
 
     /// Whether a packet was sent behind the repairs of the block that the first missing packet is in.
@@ -767,8 +774,11 @@ impl Decoder {
         match self.state {
             State::Tracking if self.strength.is_some() => {
                 let first = psn::unwrap(first_psn, self.grid.next);
-                let is_known = self.strength == Some(strength);
-                self.coming = (!is_known).then_some((first, strength));
+                self.coming = match self.coming {
+                    // It is announced again.
+                    Some((from, coming)) if coming == strength => Some((from.min(first), coming)),
+                    _ => (self.strength != Some(strength)).then_some((first, strength)),
+                };
             }
             State::Idle => {
                 self.adopt(strength);
@@ -851,10 +861,10 @@ impl Decoder {
             self.repairs_passed(now_ns);
         }
         let Some(mut gap) = self.gap else { return };
-        let Some(strength) = self.strength else { return };
         let end = self.end_of_gap();
+        let repairs = self.strengths().map(|strength| strength.repairs).max().unwrap_or(1);
         let front = self.queue.last().map_or(next, |last| last.psn + 1);
-        let left = end.saturating_sub(front) + u64::from(strength.repairs);
+        let left = end.saturating_sub(front) + u64::from(repairs);
         let patience_ns = self.pace.patience_ns(left, self.hold_ns_max);
         // From here on, what is left of the block has so long; from its beginning, the gap has the most.
         gap.deadline_ns =

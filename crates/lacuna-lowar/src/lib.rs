@@ -8,6 +8,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `shim` | both directions of a queue pair, requests for another strength, counters |
 //! | `encoder` | sums of the packets that leave, their repairs |
 //! | `decoder` | packets in order, gaps, and when a gap is given up |
 //! | `block` | a block of the decoder: what has come, and recovery |
@@ -31,6 +32,7 @@ mod packet;
 mod places;
 mod reorder;
 mod shared;
+mod shim;
 mod strength;
 mod sums;
 mod units;
@@ -42,6 +44,7 @@ pub use decoder::{
 pub use encoder::{Encoder, EncoderCounters};
 pub use reorder::{RING_PACKETS_DEFAULT, Ring};
 pub use shared::{Shared, SharedConfig};
+pub use shim::{Counters, Leaving, Memory, Shim, ShimConfig};
 pub use strength::{BLOCK_PACKETS_MAX, StrengthError};
 pub use units::{UNITS_DEFAULT, Unit, UnitPool};
 pub use upper::{How, Upper};

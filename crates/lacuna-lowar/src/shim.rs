@@ -1,0 +1,272 @@
+//! The shim of one queue pair: an encoder for the packets that leave, a decoder for those that come.
+//!
+//! LoWAR IV-C, the negotiation: a receiver may ask for another strength as losses grow or ease, with a
+//! packet that is a repair header alone; the sender announces what it does from then on. Which strength to
+//! ask for is the caller's decision; a request is granted if the caller has allowed it, up to a strength
+//! that the caller sets.
+
+use crate::decoder::{Decoder, DecoderConfig, DecoderCounters};
+use crate::encoder::{Encoder, EncoderCounters};
+use crate::shared::Shared;
+use crate::strength::StrengthError;
+use crate::upper::Upper;
+use lacuna_wire::Qpn;
+use lacuna_wire::rc::{REPAIR_HEADER_BYTES, REPAIR_OPCODE, RepairHeader, Strength};
+
+/// What a packet that leaves is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Leaving {
+    /// An announcement, before the packet.
+    Announcement,
+    /// The packet itself, as it was given.
+    Data,
+    /// A repair, behind it.
+    Repair,
+}
+
+/// Settings of a shim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShimConfig {
+    /// Of the packets that come.
+    pub decoder: DecoderConfig,
+    /// How the packets that leave are protected at first.
+    pub strength: Option<Strength>,
+    /// Whether short blocks have only their share of repairs.
+    pub caps_short_blocks: bool,
+    /// Most overhead that a peer may ask for, in repairs for a hundred packets; zero grants no request.
+    pub requests_percent_max: u16,
+}
+
+impl ShimConfig {
+    /// A shim for packets to this queue pair that protects nothing at first and grants no request.
+    #[must_use]
+    pub fn new(destination: Qpn) -> Self {
+        Self {
+            decoder: DecoderConfig::new(destination),
+            strength: None,
+            caps_short_blocks: false,
+            requests_percent_max: 0,
+        }
+    }
+}
+
+/// What a shim did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Of the packets that leave.
+    pub sent: EncoderCounters,
+    /// Of the packets that come.
+    pub received: DecoderCounters,
+    /// Strengths that the peer asked for.
+    pub requests_received: u64,
+    /// Those of them that were granted.
+    pub requests_granted: u64,
+    /// Strengths that the peer was asked for.
+    pub requests_sent: u64,
+    /// Repair packets that could not be read.
+    pub repairs_malformed: u64,
+}
+
+/// Bytes of memory: the rows of the paper's table I.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// State of the flows.
+    pub state_bytes: usize,
+    /// Coding units of encoders: allocated, and the most.
+    pub encode_bytes: (usize, usize),
+    /// Coding units of decoders: allocated, and the most.
+    pub decode_bytes: (usize, usize),
+    /// The ring: allocated, and the most.
+    pub ring_bytes: (usize, usize),
+}
+
+impl Memory {
+    /// That of a host with these shims.
+    #[must_use]
+    pub fn of<'s>(shared: &Shared, shims: impl IntoIterator<Item = &'s Shim>) -> Self {
+        Self {
+            state_bytes: shims.into_iter().map(Shim::memory_bytes).sum(),
+            encode_bytes: shared.encode.memory_bytes(),
+            decode_bytes: shared.decode.memory_bytes(),
+            ring_bytes: shared.ring.memory_bytes(),
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Shim {
+    encoder: Encoder,
+    decoder: Decoder,
+    requests_percent_max: u16,
+    requests_received: u64,
+    requests_granted: u64,
+    requests_sent: u64,
+    repairs_malformed: u64,
+}
+
+impl Shim {
+    /// A shim for a queue pair.
+    ///
+    /// # Errors
+    /// When no block can have the strength.
+    pub fn new(config: ShimConfig) -> Result<Self, StrengthError> {
+        let mut encoder = Encoder::new();
+        encoder.set_strength(config.strength)?;
+        encoder.set_caps_short_blocks(config.caps_short_blocks);
+        Ok(Self {
+            encoder,
+            decoder: Decoder::new(config.decoder),
+            requests_percent_max: config.requests_percent_max,
+            requests_received: 0,
+            requests_granted: 0,
+            requests_sent: 0,
+            repairs_malformed: 0,
+        })
+    }
+
+    /// A packet leaves, from the BTH to the pad. `send` gets everything that is to be sent, in order, the
+    /// packet itself included.
+    pub fn on_send(
+        &mut self,
+        shared: &mut Shared,
+        packet: &[u8],
+        send: &mut dyn FnMut(Leaving, &[u8]),
+    ) {
+        if let Some(announcement) = self.encoder.announcement(packet) {
+            send(Leaving::Announcement, &announcement);
+        }
+        send(Leaving::Data, packet);
+        let mut repair = |bytes: &[u8]| send(Leaving::Repair, bytes);
+        self.encoder.on_packet(&mut shared.encode, packet, &mut repair);
+    }
+
+    /// A packet came, from the BTH to the pad: of the connection, or the peer's shim.
+    pub fn on_receive(
+        &mut self,
+        now_ns: u64,
+        shared: &mut Shared,
+        packet: &[u8],
+        up: &mut dyn Upper,
+    ) {
+        if packet.first() != Some(&REPAIR_OPCODE) {
+            return self.decoder.on_packet(now_ns, shared, packet, up);
+        }
+        match RepairHeader::parse(packet, 0) {
+            Ok((_, header, sum)) => self.on_repair_header(now_ns, shared, &header, sum, up),
+            Err(_) => self.repairs_malformed += 1,
+        }
+    }
+
+    fn on_repair_header(
+        &mut self,
+        now_ns: u64,
+        shared: &mut Shared,
+        header: &RepairHeader,
+        sum: &[u8],
+        up: &mut dyn Upper,
+    ) {
+        match header {
+            RepairHeader::Repair { block, index } => {
+                self.decoder.on_repair(now_ns, shared, block, *index, sum, up);
+            }
+            RepairHeader::Announce { first_psn, strength } => {
+                self.decoder.on_announce(*first_psn, *strength);
+            }
+            RepairHeader::Request { strength } => self.on_request(*strength),
+        }
+    }
+
+    fn on_request(&mut self, strength: Option<Strength>) {
+        self.requests_received += 1;
+        let is_allowed = self.requests_percent_max > 0
+            && strength.is_none_or(|strength| {
+                let most = u32::from(self.requests_percent_max) * u32::from(strength.block_packets);
+                100 * u32::from(strength.repairs) <= most
+            });
+        if is_allowed && self.encoder.set_strength(strength).is_ok() {
+            self.requests_granted += 1;
+        }
+    }
+
+    /// Writes a packet, without trailer, that asks the peer to protect its packets so; `destination` is the
+    /// peer's queue pair.
+    pub fn request(
+        &mut self,
+        destination: Qpn,
+        strength: Option<Strength>,
+    ) -> [u8; REPAIR_HEADER_BYTES] {
+        self.requests_sent += 1;
+        let mut packet = [0; REPAIR_HEADER_BYTES];
+        RepairHeader::Request { strength }.emit(destination, &mut packet);
+        packet
+    }
+
+    /// Protects the packets that leave so from the next block on.
+    ///
+    /// # Errors
+    /// When no block can have this strength; nothing changes then.
+    pub fn set_strength(&mut self, strength: Option<Strength>) -> Result<(), StrengthError> {
+        self.encoder.set_strength(strength)
+    }
+
+    /// Sets the longest time that a gap stays open: a quarter of the round trip, once it is known.
+    pub fn set_hold_ns_max(&mut self, hold_ns_max: u64) {
+        self.decoder.set_hold_ns_max(hold_ns_max);
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.decoder.poll_timeout()
+    }
+
+    /// Gives up a gap whose time is over.
+    pub fn on_timeout(&mut self, now_ns: u64, shared: &mut Shared, up: &mut dyn Upper) {
+        self.decoder.on_timeout(now_ns, shared, up);
+    }
+
+    /// The encoder of the packets that leave.
+    #[must_use]
+    pub fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+
+    /// The decoder of the packets that come.
+    #[must_use]
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            sent: self.encoder.counters(),
+            received: self.decoder.counters(),
+            requests_received: self.requests_received,
+            requests_granted: self.requests_granted,
+            requests_sent: self.requests_sent,
+            repairs_malformed: self.repairs_malformed,
+        }
+    }
+
+    /// Bytes of memory, without units and slots of the ring.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let inside = size_of::<Encoder>() + size_of::<Decoder>();
+        size_of::<Self>() - inside + self.encoder.memory_bytes() + self.decoder.memory_bytes()
+    }
+
+    /// Hands up everything that waits, as it is.
+    pub fn flush(&mut self, now_ns: u64, shared: &mut Shared, up: &mut dyn Upper) {
+        self.decoder.flush(now_ns, shared, up);
+    }
+
+    /// Gives units and slots back; what waits is lost. See [`flush`](Self::flush).
+    pub fn release(mut self, shared: &mut Shared) {
+        self.encoder.release(&mut shared.encode);
+        self.decoder.release(shared);
+    }
+}
