@@ -44,7 +44,7 @@ fn assert_same(up: &Receiver, sent: &[Vec<u8>], why: &str) {
 
 #[test]
 fn a_path_without_faults_holds_and_recovers_nothing() {
-    for seed in 0..300 {
+    for seed in 0..100 {
         let mut messages = Messages::new(seed);
         let mut random = SplitMix64::new(seed + 1);
         let mut path = Path::new(Some(any_strength(&mut random)));
@@ -145,21 +145,21 @@ fn lose_in_blocks(seed: u64, caps: bool, places_ahead: u64) {
 
 #[test]
 fn losses_that_repairs_cover_are_not_seen_above() {
-    for seed in 0..400 {
+    for seed in 0..150 {
         lose_in_blocks(seed, false, 0);
     }
 }
 
 #[test]
 fn capped_repairs_cover_their_losses() {
-    for seed in 0..200 {
+    for seed in 0..80 {
         lose_in_blocks(seed, true, 0);
     }
 }
 
 #[test]
 fn packets_that_were_placed_ahead_count_as_come() {
-    for seed in 0..400 {
+    for seed in 0..150 {
         lose_in_blocks(seed, seed % 2 == 0, 1 + seed % 4);
     }
 }
