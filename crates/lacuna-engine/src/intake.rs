@@ -170,12 +170,18 @@ impl<T: Time> Intake<'_, T> {
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
     ) {
         self.tell_placed();
-        let Some(number) = destination(first).map(Qpn::queue_pair) else { return };
+        let nobodys = |counters: &Counters| match RcHeader::parse(first, Seal::default().bytes())
+            .and_then(|_| check_crc32c(first))
+        {
+            Ok(()) => counters.unknown(),
+            Err(error) => counters.reject(&error),
+        };
+        let number = destination(first).map_or(0, Qpn::queue_pair);
         let local = self.locals.get_mut(number);
-        let Some(local) = local else { return self.counters.unknown() };
+        let Some(local) = local else { return nobodys(self.counters) };
         let Local { books, lanes, .. } = local;
         let Some(Lane::Rc(lane)) = lanes.get_mut(self.position) else {
-            return self.counters.unknown();
+            return nobodys(self.counters);
         };
         let seal = books.seal();
         let mut packet = first;
