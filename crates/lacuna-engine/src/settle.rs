@@ -179,7 +179,7 @@ impl<T: Time> Settler<'_, T> {
         }
         let is_blocked = self.channels.iter().any(|own| own.is_blocked);
         let due_ns = not_before_retry(qp.poll_timeout(), now_ns, is_blocked);
-        Settled { due_ns, patience: Patience::NONE }
+        Settled { due_ns, patience: Patience::of_path(qp.rtt_ns()) }
     }
 
     /// Collects the queue pair's events for the engine's caller.

@@ -298,6 +298,11 @@ impl QueuePair {
         self.requester.as_ref().map(|requester| requester.flow.controller())
     }
 
+    /// The smoothed round trip, once one was measured.
+    pub fn rtt_ns(&self) -> Option<u64> {
+        self.requester.as_ref()?.flow.rtt().smoothed_ns()
+    }
+
     /// Counts.
     pub fn stats(&self) -> RcStats {
         let mut stats = RcStats {

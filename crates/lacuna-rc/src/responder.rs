@@ -397,9 +397,11 @@ impl Responder {
     }
 
     fn may_read(&self, reth: &Reth) -> bool {
+        if reth.length == 0 {
+            return true;
+        }
         let Some(range) = range_of(reth.address, reth.length.into()) else { return false };
-        let pinned = self.keys.pin(reth.key, self.peer_number, Rights::REMOTE_READ, range);
-        reth.length == 0 || pinned.is_ok()
+        self.keys.pin(reth.key, self.peer_number, Rights::REMOTE_READ, range).is_ok()
     }
 
     fn answer_read(&self, first_psn: u64, reth: Reth, packets: u32, taken: &mut Taken) {

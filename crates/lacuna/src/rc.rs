@@ -203,6 +203,22 @@ impl QueuePair {
     /// See [`Error`]; nothing changes then.
     pub fn connect(&self, peer_info: &[u8]) -> Result<(), Error> {
         let info = RcInfo::parse(peer_info)?;
+        let address = info.address;
+        self.connect_to(info, address)
+    }
+
+    /// As [`QueuePair::connect`], to a peer whose host is known from elsewhere: of `peer_info` only the port
+    /// counts, of `host` all but the port.
+    ///
+    /// # Errors
+    /// As [`QueuePair::connect`].
+    pub fn connect_at(&self, peer_info: &[u8], mut host: SocketAddr) -> Result<(), Error> {
+        let info = RcInfo::parse(peer_info)?;
+        host.set_port(info.address.port());
+        self.connect_to(info, host)
+    }
+
+    fn connect_to(&self, info: RcInfo, address: SocketAddr) -> Result<(), Error> {
         let responder = {
             let mut state = self.owner.shared.lock();
             let Machine::Rc(qp) = &mut state.machine else { unreachable!("made so") };
@@ -214,8 +230,8 @@ impl QueuePair {
             let peer = lacuna_rc::Peer { number, first_psn, answers_max };
             let responder = qp.accept(peer).ok_or(Error::State { state: qp.state() })?;
             qp.start();
-            if let Some(address) = state.addresses.iter_mut().next() {
-                *address = Some(crate::address::canonical(info.address));
+            if let Some(known) = state.addresses.iter_mut().next() {
+                *known = Some(crate::address::canonical(address));
             }
             responder
         };

@@ -149,8 +149,10 @@ impl Roster {
         self.is_poisoned.store(true, Ordering::Release);
         let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
         for shared in all {
-            if let Machine::Sdr(qp) = &mut shared.lock().machine {
-                qp.fail(Failure::WorkerPanicked);
+            match &mut shared.lock().machine {
+                Machine::Sdr(qp) => qp.fail(Failure::WorkerPanicked),
+                Machine::Rc(qp) => qp.close(),
+                Machine::Reserved(_) | Machine::Probing(..) => {}
             }
             shared.notify();
         }

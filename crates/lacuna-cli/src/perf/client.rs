@@ -5,8 +5,9 @@ use super::ping::Pings;
 use super::protocol::{
     ANSWERED_WITHIN, Answer, Awaited, Counters, Opening, TalkError, send, send_within,
 };
+use super::rc::{self, Described, Requests};
 use super::reads::Reads;
-use super::report::Report;
+use super::report::{Facts, Report};
 use super::sending::{self, Measured, Sending};
 use super::sends::Sends;
 use super::verb::Verb;
@@ -84,7 +85,11 @@ pub(super) fn measure(
     let Prepared { buffers, sink } = prepared;
     // Answers are written here; the key is known to the server alone.
     let sink = sink.map(|sink| register(&context, sink)).transpose()?;
-    let key = ask(args, &session, sink.as_ref(), stop)?;
+    if args.is_rc() {
+        let memory = Prepared { buffers, sink: None };
+        return measure_rc(args, &session, (memory, sink), stop, output);
+    }
+    let (key, _) = ask(args, &session, (sink.as_ref(), None), stop)?;
     let measured = connect_again(&context, session.peer(), config, stop)?;
     output.note(&start_line(&measured));
 
@@ -107,7 +112,7 @@ pub(super) fn measure(
         }
     };
     let cpu_s = cpu::process_s() - cpu_before_s;
-    result.refused_before = before.refused_by_datapath;
+    let refused_before = before.refused_by_datapath;
     if args.verb == Verb::Read {
         result.received = measured.one_sided_stats().map(|stats| {
             let (rejected, drops) = (before.rejected_packets(), before.receive_drops);
@@ -115,11 +120,35 @@ pub(super) fn measure(
         });
     }
     let counters = counters(&session, &mut result, stop);
-    result.ended = result.ended.map(|failure| match failure {
-        Failure::Network(text) => Failure::Network(format!("{}: {text}", args.host)),
-        failure => failure,
-    });
-    Ok(Report::new(args, &measured, result, counters, cpu_s))
+    result.name_host(&args.host);
+    let facts = Facts::of_connection(args, &measured, refused_before);
+    Ok(Report::new(args, facts, result, counters, cpu_s))
+}
+
+/// The same over a reliable connection.
+fn measure_rc(
+    args: &ClientArgs,
+    session: &Connection,
+    (memory, sink): (Prepared, Option<Region>),
+    stop: &dyn Fn() -> bool,
+    output: Output,
+) -> Result<Report, Failure> {
+    let qp = rc::open(args, session)?;
+    let described = rc::described(args, session, &qp);
+    let (key, server) = ask(args, session, (None, Some(described)), stop)?;
+    rc::connect(&qp, session, server)?;
+    output.note(&rc::start_line(args, session));
+    let refused_before = session.stats().context.refused_by_datapath;
+    let cpu_before_s = cpu::process_s();
+    let requests = Requests::new(args, &qp, key.unwrap_or_default(), memory.buffers, sink.as_ref());
+    let mut result = Sending::new(args, requests, stop).run();
+    let cpu_s = cpu::process_s() - cpu_before_s;
+    // Before it is closed and the counters of the path are gone with it.
+    let stats = qp.stats();
+    let counters = counters(session, &mut result, stop);
+    result.name_host(&args.host);
+    let refused = session.stats().context.refused_by_datapath - refused_before;
+    Ok(Report::new(args, rc::facts(args, session, &stats, refused), result, counters, cpu_s))
 }
 
 /// Memory of this end, made before a server is involved.
@@ -153,20 +182,20 @@ fn register(context: &Context, memory: Vec<u8>) -> Result<Region, Failure> {
 fn ask(
     args: &ClientArgs,
     session: &Connection,
-    sink: Option<&Region>,
+    (sink, rc): (Option<&Region>, Option<Described>),
     stop: &dyn Fn() -> bool,
-) -> Result<Option<u32>, Failure> {
+) -> Result<(Option<u32>, Option<Described>), Failure> {
     let host = &args.host;
-    let terms = args.terms(sink);
-    let (is_plain, needs_key) = (terms.is_none(), args.verb.is_one_sided());
+    let terms = args.terms(sink, rc);
+    let (is_plain, needs_key) = (terms.is_none(), args.verb.is_one_sided() || args.is_rc());
     let request = Opening { request: args.request(), terms };
     let answer = Awaited::<Answer>::post(session).map_err(TalkError::from);
     send(session, &request).map_err(|failure| {
         Failure::Network(format!("{host} took no request ({failure}): is it lacuna perf server?"))
     })?;
     match answer.and_then(|answer| answer.wait(ANSWERED_WITHIN, stop)) {
-        Ok(Answer::Ready) if is_plain => Ok(None),
-        Ok(Answer::Agreed { key }) if key.is_some() || !needs_key => Ok(key),
+        Ok(Answer::Ready) if is_plain => Ok((None, None)),
+        Ok(Answer::Agreed { key, rc }) if key.is_some() || !needs_key => Ok((key, rc)),
         Ok(Answer::Ready | Answer::Agreed { .. }) => Err(Failure::Network(format!(
             "{host} is of an older version, which measures plain sends alone: update it, or leave out {}",
             args.beyond_plain().join(", ")

@@ -11,6 +11,7 @@
 //! | `sending`, `sends` | `region` | write, with immediate or without |
 //! | `ping` | `region` | write with immediate, back and forth |
 //! | `sending`, `reads` | `region` | read |
+//! | `rc` | `rc` | all, over a reliable connection, which needs no second connection |
 
 mod client;
 mod cpu;
@@ -18,6 +19,7 @@ mod give_up;
 mod pattern;
 mod ping;
 mod protocol;
+mod rc;
 mod reads;
 mod receiving;
 mod region;
@@ -38,6 +40,7 @@ use crate::{address, interrupt, listening, modes, units, wire};
 use clap::{Args, Subcommand};
 use lacuna::{DatapathKind, Mode, Progress, Region, Wire};
 use protocol::{Fill, Place, Request, Terms};
+use rc::Described;
 use server::{Server, Settings};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -67,6 +70,7 @@ Examples:
   lacuna perf client HOST:81 --validate --json every byte checked, the result for a script
   lacuna perf client HOST --mode bounded --deadline 20ms
                                                what is there in time, and how much is lost
+  lacuna perf client HOST --qp rc --verb write as an RDMA card would: in order, go-back-N
   lacuna perf client HOST --verb read          read the server's memory, several reads in flight
   lacuna perf client HOST --verb write-imm --ping-pong -s 64
                                                the latency of a small write";
@@ -232,7 +236,20 @@ impl ClientArgs {
     fn check(&self) -> Result<(), Failure> {
         let verb = self.verb.name();
         let is_lossy = !self.mode.is_reliable();
-        let refused = if self.ping_pong && self.verb != Verb::WriteImm {
+        let is_rc = self.is_rc();
+        let of_sdr = [
+            ("--ping-pong", self.ping_pong),
+            ("--deadline", self.deadline.is_some()),
+            ("--missing", self.missing.is_some()),
+            ("--chunk", self.chunk.is_some()),
+            ("--wire rdma", self.wire != Wire::default()),
+            ("--mode", self.mode != Mode::Auto),
+        ];
+        let refused = if let (true, Some((name, _))) = (is_rc, of_sdr.iter().find(|(_, is)| *is)) {
+            Some(format!("{name} is not for --qp rc: leave it out, or take --qp sdr"))
+        } else if is_rc && self.inflight > rc::DEPTH_MAX {
+            Some(format!("--qp rc has --inflight {} at most", rc::DEPTH_MAX))
+        } else if self.ping_pong && self.verb != Verb::WriteImm {
             Some(format!("--ping-pong needs --verb write-imm, not {verb}"))
         } else if self.ping_pong && is_lossy && self.deadline.is_none() {
             let mode = self.mode;
@@ -258,6 +275,11 @@ impl ClientArgs {
         refused.map_or(Ok(()), |refused| Err(Failure::Usage(refused)))
     }
 
+    /// Whether a reliable connection is measured.
+    fn is_rc(&self) -> bool {
+        self.qp == "rc"
+    }
+
     /// Operations in flight at a time.
     fn depth(&self) -> u32 {
         if self.ping_pong { 1 } else { self.inflight }
@@ -268,13 +290,14 @@ impl ClientArgs {
     }
 
     /// What is asked of the server beyond plain sends; answers are written to `sink`.
-    fn terms(&self, sink: Option<&Region>) -> Option<Terms> {
+    fn terms(&self, sink: Option<&Region>, rc: Option<Described>) -> Option<Terms> {
         let echo = sink.filter(|_| self.ping_pong);
         let terms = || Terms {
             verb: self.verb.name().to_owned(),
             deadline_us: self.deadline.map(|deadline| deadline.as_micros().max(1) as u64),
             missing: self.missing,
             echo: echo.map(|sink| Place { key: sink.key(), address: 0 }),
+            rc: rc.clone(),
         };
         (!self.beyond_plain().is_empty()).then(terms)
     }
@@ -283,6 +306,7 @@ impl ClientArgs {
     fn beyond_plain(&self) -> Vec<&'static str> {
         let options = [
             ("--verb", self.verb != Verb::Send),
+            ("--qp", self.is_rc()),
             ("--deadline", self.deadline.is_some()),
             ("--missing", self.missing.is_some()),
         ];

@@ -11,6 +11,7 @@
 //! than plain sends gives [`Terms`], and a server that knows them agrees to them instead of being
 //! [`Answer::Ready`].
 
+use super::rc::Described;
 use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
 use lacuna::{
@@ -60,6 +61,10 @@ pub(super) struct Terms {
     pub(super) missing: Option<Fill>,
     /// Each write is sent back by a write to this place of the client.
     pub(super) echo: Option<Place>,
+    /// The measurement is over a reliable connection to this queue pair of the client, and over no
+    /// connection of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rc: Option<Described>,
 }
 
 /// What the gaps of a receive hold, as [`lacuna::Missing`].
@@ -89,6 +94,9 @@ pub(super) enum Answer {
         /// Of the region that is written or read, with a place for each operation in flight
         /// ([`Request::place`]).
         key: Option<u32>,
+        /// The server's queue pair, if a reliable connection is measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rc: Option<Described>,
     },
     Refused {
         reason: String,

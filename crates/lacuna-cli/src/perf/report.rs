@@ -14,6 +14,60 @@ use crate::units::{show_bytes, show_count};
 use lacuna::{AutoStats, Connection, Reason};
 use serde::Serialize;
 
+/// What is known of the measured connection at the end.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) mode: String,
+    pub(super) channels: u8,
+    pub(super) chunk_bytes: u64,
+    pub(super) mtu_bytes: u32,
+    pub(super) wire: &'static str,
+    pub(super) payload_bytes_max: u32,
+    /// Packets that this host refused since the measurement began.
+    pub(super) refused_packets: u64,
+    /// What this end has sent.
+    pub(super) sent: Sent,
+    pub(super) auto: Option<AutoStats>,
+    pub(super) rc: Option<RcCounts>,
+}
+
+/// What the requester of a reliable connection counts.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct RcCounts {
+    /// Refusals "sequence error".
+    pub(super) psn_naks: u64,
+    /// Refusals "receiver not ready".
+    pub(super) rnr_naks: u64,
+    /// Timeouts that expired.
+    pub(super) timeouts: u64,
+}
+
+impl Facts {
+    /// Of an SDR connection. `refused_before`: packets that were refused before, such as probes of the MTU.
+    pub(super) fn of_connection(
+        args: &ClientArgs,
+        measured: &Connection,
+        refused_before: u64,
+    ) -> Self {
+        let chosen = measured.chosen();
+        let one_sided = measured.one_sided_stats().filter(|_| args.verb.is_one_sided());
+        let stats = one_sided.unwrap_or_else(|| measured.stats());
+        Self {
+            mode: chosen.mode.clone(),
+            channels: chosen.channels,
+            chunk_bytes: chosen.chunk_bytes,
+            mtu_bytes: chosen.mtu_bytes,
+            wire: chosen.wire,
+            payload_bytes_max: stats.payload_bytes_max,
+            refused_packets: stats.context.refused_by_datapath - refused_before,
+            sent: Sent::of(&stats.sent),
+            // Of reads the server chooses.
+            auto: stats.auto.filter(|_| args.verb != Verb::Read),
+            rc: None,
+        }
+    }
+}
+
 /// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -56,6 +110,9 @@ pub(super) struct Report {
     pub(super) encode_s: f64,
     /// What the mode `auto` knows of the path and chose, if it is that.
     pub(super) auto: Option<AutoStats>,
+    /// Counts of a reliable connection.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) rc: Option<RcCounts>,
     #[serde(flatten)]
     pub(super) counted: Counted,
     /// Processor time of both ends per 10^9 bytes of payload; `None` if the
@@ -100,21 +157,18 @@ pub(super) struct Counted {
 impl Report {
     pub(super) fn new(
         args: &ClientArgs,
-        measured: &Connection,
+        facts: Facts,
         result: Measured,
         counters: Option<Counters>,
         cpu_s: f64,
     ) -> Self {
-        let chosen = measured.chosen();
-        let one_sided = measured.one_sided_stats().filter(|_| args.verb.is_one_sided());
-        let stats = one_sided.unwrap_or_else(|| measured.stats());
         let is_read = args.verb == Verb::Read;
         let counters =
             counters.map(|counters| counters.with(&result.tally, result.received.as_ref()));
         let sent = match &counters {
             Some(counters) if is_read => counters.sent.unwrap_or_default(),
             None if is_read => Sent::default(),
-            _ => Sent::of(&stats.sent),
+            _ => facts.sent,
         };
         let mut sorted: Vec<f64> =
             result.times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
@@ -125,16 +179,18 @@ impl Report {
         let counted = counters.as_ref().map(|counters| Counted {
             // In a region there are no chunks.
             missing_chunks: Some(counters.missing_chunks).filter(|_| !args.verb.is_one_sided()),
+            // A reliable connection takes nothing behind a gap, so nobody knows what was lost.
+            lost_packets: Some(counters.lost_packets).filter(|_| facts.rc.is_none()),
             ..Counted::new(counters, args.size)
         });
         let counted = counted.unwrap_or_default();
         let arrived_share = 1.0 - counted.missing_share.unwrap_or(0.0);
         let payload_bytes = iterations as f64 * args.size as f64;
-        let packets = args.size.div_ceil(u64::from(chosen.mtu_bytes)).max(1);
+        let packets = args.size.div_ceil(u64::from(facts.mtu_bytes)).max(1);
         let server_cpu_s = counters.as_ref().and_then(|counters| counters.cpu_s);
         let validated = counters.as_ref().filter(|_| args.validate);
         Self {
-            mode: chosen.mode.clone(),
+            mode: facts.mode,
             verb: args.verb.name(),
             qp: args.qp.clone(),
             ping_pong: args.ping_pong,
@@ -144,11 +200,11 @@ impl Report {
             ending: Ending::of(result.ended.as_ref()),
             seconds,
             inflight: args.depth(),
-            channels: chosen.channels,
-            chunk_bytes: chosen.chunk_bytes,
-            mtu_bytes: chosen.mtu_bytes,
-            wire: chosen.wire,
-            payload_bytes_max: stats.payload_bytes_max,
+            channels: facts.channels,
+            chunk_bytes: facts.chunk_bytes,
+            mtu_bytes: facts.mtu_bytes,
+            wire: facts.wire,
+            payload_bytes_max: facts.payload_bytes_max,
             gbit_per_s: per_s(payload_bytes * arrived_share * 8.0) / 1e9,
             mpps: per_s((iterations * packets) as f64 * arrived_share) / 1e6,
             mean_us: mean(&sorted),
@@ -157,13 +213,13 @@ impl Report {
             max_us: sorted.last().copied().unwrap_or(0.0),
             sent_packets: sent.packets,
             retransmitted_packets: sent.retransmitted_packets,
-            refused_packets: stats.context.refused_by_datapath - result.refused_before,
+            refused_packets: facts.refused_packets,
             parity_packets: sent.parity_packets,
             parity_bytes: sent.parity_bytes,
             fallbacks: sent.fallbacks,
             encode_s: sent.encode_s,
-            // Of reads the server chooses.
-            auto: stats.auto.filter(|_| !is_read),
+            auto: facts.auto,
+            rc: facts.rc,
             counted,
             // Processor time covers all messages, warm-up included.
             cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
@@ -211,7 +267,16 @@ impl Report {
             ),
         ];
         let Counted { missing_chunks, missing_share, incomplete_messages, .. } = self.counted;
+        if let Some(RcCounts { psn_naks, rnr_naks, timeouts }) = self.rc {
+            lines.push(format!(
+                " sent {}, retransmitted {}; refused for a gap {psn_naks}, for want of a receive {rnr_naks}; timeouts {timeouts}{}",
+                show_count(self.sent_packets, "packet"),
+                self.retransmitted_packets,
+                self.cpu_s_per_gbyte.map_or(String::new(), |cpu_s| format!("; {cpu_s:.3} CPU-s per GB")),
+            ));
+        }
         match (self.counted.lost_packets, self.counted.receive_drops) {
+            _ if self.rc.is_some() => {}
             (Some(lost), Some(drops)) => lines.push(format!(
                 " lost {lost}, retransmitted {}, duplicate {}, rejected {}, dropped by the receiving socket {drops}{}",
                 self.retransmitted_packets,

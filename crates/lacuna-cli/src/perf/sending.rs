@@ -88,8 +88,6 @@ pub(super) struct Measured {
     pub(super) tally: Tally,
     /// Why it ended early, if it did.
     pub(super) ended: Option<Failure>,
-    /// Packets that this host refused before the measurement: probes of the MTU.
-    pub(super) refused_before: u64,
     /// What this end received, if it is the end that receives.
     pub(super) received: Option<Counters>,
 }
@@ -99,6 +97,14 @@ impl Measured {
     pub(super) fn halved(mut self) -> Self {
         self.times.iter_mut().for_each(|time| *time /= 2);
         self
+    }
+
+    /// Names the server in the failure of a network, if that ended it.
+    pub(super) fn name_host(&mut self, host: &str) {
+        self.ended = self.ended.take().map(|failure| match failure {
+            Failure::Network(text) => Failure::Network(format!("{host}: {text}")),
+            failure => failure,
+        });
     }
 
     /// What the server is told at the end.

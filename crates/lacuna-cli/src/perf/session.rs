@@ -6,6 +6,7 @@ use super::pattern;
 use super::protocol::{
     Answer, Awaited, Counters, Done, LENT_BYTES_MAX, Opening, Request, TOLD_WITHIN, Terms, send,
 };
+use super::rc::{self, Described, Served};
 use super::receiving::{Receiving, lost};
 use super::region::{self, Exposed};
 use super::verb::Verb;
@@ -48,12 +49,15 @@ enum Lent {
     Buffers(Vec<Vec<u8>>),
     /// Memory that it writes or reads.
     Region(Region, Verb),
+    /// The same, or memory for its sends, over a reliable connection; and how that is described.
+    Rc(Region, rc::End, Described),
 }
 
 /// The measured side.
 enum Side<'a> {
     Receiving(Receiving<'a>),
     Exposed(Exposed<'a>),
+    Served(Served<'a>),
 }
 
 impl Side<'_> {
@@ -61,6 +65,7 @@ impl Side<'_> {
         match self {
             Self::Receiving(receiving) => receiving.take(done, stop),
             Self::Exposed(exposed) => exposed.take(done, stop),
+            Self::Served(served) => served.take(done, stop),
         }
     }
 
@@ -68,6 +73,7 @@ impl Side<'_> {
         match self {
             Self::Receiving(receiving) => receiving.counters(),
             Self::Exposed(exposed) => exposed.counters(),
+            Self::Served(served) => served.counters(),
         }
     }
 
@@ -75,6 +81,7 @@ impl Side<'_> {
         match self {
             Self::Receiving(receiving) => receiving.elapsed(),
             Self::Exposed(exposed) => exposed.elapsed(),
+            Self::Served(served) => served.elapsed(),
         }
     }
 }
@@ -96,19 +103,28 @@ impl Session<'_> {
         };
         let done = Awaited::<Done>::post(self.connection).map_err(Into::into).map_err(lost)?;
         let answer = match &lent {
-            Lent::Region(region, _) => Answer::Agreed { key: Some(region.key()) },
-            Lent::Buffers(_) if terms.is_some() => Answer::Agreed { key: None },
+            Lent::Region(region, _) => Answer::Agreed { key: Some(region.key()), rc: None },
+            Lent::Rc(region, _, described) => {
+                Answer::Agreed { key: Some(region.key()), rc: Some(described.clone()) }
+            }
+            Lent::Buffers(_) if terms.is_some() => Answer::Agreed { key: None, rc: None },
             Lent::Buffers(_) => Answer::Ready,
         };
-        send(self.connection, &answer)?;
+        // The receives are posted before the client sends anything.
         let terms = terms.unwrap_or_default();
+        if let Lent::Rc(region, end, _) = &lent {
+            let served = Served::new(self.connection, end, &request, &terms, region, self.idle)?;
+            send(self.connection, &answer)?;
+            let mode = served.mode().to_owned();
+            return self.count(&mut Side::Served(served), (mode, &request), done, taken);
+        }
+        send(self.connection, &answer)?;
         let measured = self.await_measured()?;
         if matches!(lent, Lent::Region(..)) && !measured.has_one_sided() {
             let text = "it measures writes or reads over a connection that has none";
             return Err(Failure::Network(text.to_owned()));
         }
         self.output.note(&start_line(&measured));
-        let cpu_before_s = cpu::process_s();
         let mut side = match &mut lent {
             Lent::Buffers(buffers) => {
                 let buffers = std::mem::take(buffers);
@@ -119,12 +135,26 @@ impl Session<'_> {
                 let exposed = Exposed::new(&measured, &request, &terms, *verb, region, self.idle);
                 Side::Exposed(exposed)
             }
+            Lent::Rc(..) => unreachable!("these are served above"),
         };
+        let mode = measured.chosen().mode.clone();
+        self.count(&mut side, (mode, &request), done, taken)
+    }
+
+    /// Serves the measurement to its end, and sends the counters.
+    fn count(
+        &self,
+        side: &mut Side<'_>,
+        (mode, request): (String, &Request),
+        done: Awaited<Done>,
+        taken: &mut Option<Taken>,
+    ) -> Result<(), Failure> {
+        let cpu_before_s = cpu::process_s();
         let result = side.take(done, self.stop);
         let cpu_s = (self.is_alone)().then(|| cpu::process_s() - cpu_before_s);
         let counters = Counters { cpu_s, ..side.counters() };
         *taken = Some(Taken {
-            mode: measured.chosen().mode.clone(),
+            mode,
             size_bytes: request.size_bytes,
             took: side.elapsed(),
             counters: counters.clone(),
@@ -136,7 +166,8 @@ impl Session<'_> {
     /// Allocates what a client needs, or says why not.
     fn lend(&self, request: &Request, terms: Option<&Terms>) -> Result<Lent, String> {
         let verb = terms.map_or(Ok(Verb::Send), |terms| Verb::of_name(&terms.verb))?;
-        if !verb.is_one_sided() {
+        let client = terms.and_then(|terms| terms.rc.as_ref());
+        if !verb.is_one_sided() && client.is_none() {
             return lend(request).map(Lent::Buffers);
         }
         let mut memory = lend_region(request)?;
@@ -151,7 +182,9 @@ impl Session<'_> {
             }
         }
         let region = region::register(self.connection, verb, memory)?;
-        Ok(Lent::Region(region, verb))
+        let Some(client) = client else { return Ok(Lent::Region(region, verb)) };
+        let (end, described) = rc::accept(self.connection, client)?;
+        Ok(Lent::Rc(region, end, described))
     }
 
     fn await_measured(&self) -> Result<Connection, Failure> {

@@ -52,7 +52,9 @@ pub(super) fn parser() -> impl TypedValueParser<Value = Verb> {
 /// Parses a kind of queue pair.
 pub(super) fn qp_parser() -> impl TypedValueParser<Value = String> {
     let sdr = PossibleValue::new("sdr").help("packets in any order, repaired as --mode says");
-    PossibleValuesParser::new([sdr])
+    let rc = PossibleValue::new("rc")
+        .help("in order, as RDMA cards do it: everything from a lost packet on is sent again");
+    PossibleValuesParser::new([sdr, rc])
 }
 
 #[cfg(test)]

@@ -44,6 +44,11 @@ impl Patience {
     /// Of a queue pair of which nothing is known.
     pub const NONE: Self = Self { wait_ns: 0, is_near: false };
 
+    /// Of a queue pair that waits for nothing, at the end of a path with such round trips.
+    pub fn of_path(rtt_ns: Option<u64>) -> Self {
+        Self { wait_ns: 0, is_near: rtt_ns.is_some_and(|rtt_ns| rtt_ns < NEAR_RTT_NS) }
+    }
+
     /// The present patience of a queue pair.
     #[inline]
     pub fn of(qp: &QueuePair, now_ns: u64) -> Self {

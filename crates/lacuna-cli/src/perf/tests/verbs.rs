@@ -188,7 +188,7 @@ fn a_client_that_writes_nothing_loses_its_seat() {
         let terms = Terms { verb: verb.to_owned(), ..Terms::default() };
         send(&session, &Opening { request, terms: Some(terms) }).expect("the server takes it");
         let answer = answer.wait(LONG, &|| false).expect("it answers");
-        assert!(matches!(answer, Answer::Agreed { key: Some(_) }), "{answer:?}");
+        assert!(matches!(answer, Answer::Agreed { key: Some(_), .. }), "{answer:?}");
         let tag = Purpose::Measured.tag(run);
         let config = ConnectionConfig { tag, one_sided: true, ..ConnectionConfig::default() };
         let context = Context::new(lacuna::ContextConfig::default()).expect("sockets");
@@ -212,7 +212,7 @@ fn a_write_of_wrong_bytes_is_counted_and_said() {
         let terms = Terms { verb: verb.to_owned(), ..Terms::default() };
         send(&session, &Opening { request, terms: Some(terms) }).expect("the server takes it");
         let answer = answer.wait(LONG, &|| false).expect("it answers");
-        let Answer::Agreed { key: Some(key) } = answer else { panic!("{answer:?}") };
+        let Answer::Agreed { key: Some(key), .. } = answer else { panic!("{answer:?}") };
         let tag = Purpose::Measured.tag(run);
         let config = ConnectionConfig { tag, one_sided: true, ..ConnectionConfig::default() };
         let context = Context::new(lacuna::ContextConfig::default()).expect("sockets");
@@ -313,5 +313,32 @@ fn options_that_do_not_go_together_are_refused_with_what_to_do() {
             }
             other => panic!("{options}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_reliable_connection_measures_every_verb_and_every_byte_is_right() {
+    let server = Running::start("", |_| {});
+    for verb in ["send", "write", "write-imm", "read"] {
+        let options = format!("--qp rc --verb {verb} -n 50 --validate");
+        let report = measure(server.address, &options).expect("it runs");
+        let lines = report.lines().join("\n");
+        assert_eq!((report.iterations, report.validated), (50, Some(true)), "{verb}: {lines}");
+        assert_eq!((report.mode.as_str(), report.qp.as_str()), ("gbn", "rc"));
+        assert!(report.rc.is_some() && lines.contains("timeouts"), "{lines}");
+    }
+}
+
+#[test]
+fn options_that_a_reliable_connection_has_not_are_refused_by_name() {
+    let server = Running::start("", |_| {});
+    for (options, named) in [
+        ("--mode sr", "--mode"),
+        ("--deadline 1s", "--deadline"),
+        ("--chunk 64KiB", "--chunk"),
+        ("--missing zero", "--missing"),
+    ] {
+        let error = measure(server.address, &format!("--qp rc {options}")).expect_err("refused");
+        assert!(error.to_string().contains(named), "{error}");
     }
 }
