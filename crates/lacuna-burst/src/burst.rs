@@ -151,6 +151,8 @@ impl<'p> Burst<'_, 'p> {
     }
 
     /// The arena position and the room of the next packet, right after the last one.
+    // As a call it is 1 % of a packet's instructions, with those of `enter`.
+    #[inline(always)]
     fn begin_packet(&mut self, bytes: usize) -> (usize, &mut [u8]) {
         assert!(
             self.packets.len() < Self::PACKETS_MAX,
@@ -170,6 +172,7 @@ impl<'p> Burst<'_, 'p> {
         self.packets.last().map_or(0, |entry| entry.trailer_end)
     }
 
+    #[inline(always)]
     fn enter(&mut self, header_start: usize, header: usize, payload: &'p [u8], trailer: usize) {
         let trailer_start = header_start + header;
         let trailer_end = trailer_start + trailer;

@@ -107,7 +107,7 @@ fn serve_rc(
         let run = qp.poll_answer(now_ns, left).or_else(|| qp.poll_request(now_ns, left));
         let Some(run) = run else { return false };
         left = left.saturating_sub(run.len() as u32);
-        let run = Run::Rc(RcRun { run, seal, channel: channel.index });
+        let run = Run::Rc(Box::new(RcRun { run, seal, channel: channel.index }));
         channel.packetizer.push(to, run, books.clone());
     }
     true

@@ -138,7 +138,8 @@ pub(crate) struct ControlEffects {
 #[derive(Debug)]
 pub(crate) enum Run {
     Sdr(Transmit),
-    Rc(RcRun),
+    /// In a box, so that the others are no larger for it.
+    Rc(Box<RcRun>),
 }
 
 impl Run {

@@ -175,11 +175,15 @@ const TABLE: [Option<Entry>; 0x18] = {
     ]
 };
 
+/// The one value in the table that no opcode has.
+const RESERVED: u8 = 0x15;
+
 /// Whether a datagram begins as a packet of a reliable connection does.
 #[inline]
 #[must_use]
 pub fn is_rc(packet: &[u8]) -> bool {
-    packet.first().is_some_and(|first| Opcode::of(*first).is_some())
+    // The table without looking at it: this is asked of all packets that are no data of SDR.
+    packet.first().is_some_and(|first| *first < TABLE.len() as u8 && *first != RESERVED)
 }
 
 impl Opcode {
@@ -290,6 +294,7 @@ mod tests {
             let opcode = Opcode::of(byte);
             assert_eq!(opcode.is_some(), byte < 0x18 && byte != 0x15, "{byte:#04x}");
             assert!(opcode.is_none_or(|opcode| opcode as u8 == byte));
+            assert_eq!(is_rc(&[byte]), opcode.is_some());
         }
     }
 
