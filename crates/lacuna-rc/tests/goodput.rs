@@ -5,6 +5,7 @@ mod common;
 
 use common::{START_NS, World, config, fixed, pattern};
 use lacuna_link::{Fraction, Loss, PipeConfig};
+use lacuna_path::controller::{AnyController, ControllerConfig, Setup};
 use lacuna_place::buffer::SendBuffer;
 use lacuna_rc::{Flags, SendWork, Verb};
 
@@ -12,16 +13,23 @@ const RATE: u64 = 1_000_000_000;
 const MTU_BYTES: u32 = 1024;
 const MESSAGE_BYTES: usize = 1 << 20;
 
-/// Share of the path's lossless goodput that WRITEs back to back keep at this loss, both ways.
+/// Share of the path's lossless goodput that WRITEs back to back keep at this loss, both ways, at the path's
+/// rate.
 fn kept(rtt_ms: u64, loss: f64, seed: u64, seconds: u64) -> f64 {
+    kept_by(&fixed(RATE), rtt_ms, loss, seed, seconds)
+}
+
+fn kept_by(controller: &AnyController, rtt_ms: u64, loss: f64, seed: u64, seconds: u64) -> f64 {
     let pipe = PipeConfig {
         delay_ns: rtt_ms * 500_000,
+        rate_bits_per_s: Some(RATE),
+        queue_bytes: RATE / 8 * rtt_ms / 1000,
         loss: Loss::Independent(Fraction::checked_from_f64(loss).unwrap()),
         ..PipeConfig::default()
     };
     let configs = [3, 5].map(|number| {
         let mut config = config(number, MTU_BYTES);
-        config.controller = fixed(RATE);
+        config.controller = controller.clone();
         config
     });
     let mut world = World::new(configs, [pipe.clone(), pipe], seed);
@@ -71,4 +79,14 @@ fn go_back_n_keeps_what_its_closed_form_says() {
         assert!((0.93..1.05).contains(&ratio), "{rtt_ms} ms, {loss}: {kept:.3} of {closed:.3}");
     }
     assert!(kept(40, 0.0, 1, 2) > 0.99);
+}
+
+#[test]
+fn bbr_finds_the_rate_from_acknowledgements_alone() {
+    let controller = ControllerConfig::Bbr.build(Setup { packet_bytes: 1084, seed: 1 });
+    for rtt_ms in [5, 40] {
+        let found = kept_by(&controller, rtt_ms, 0.0, 1, 10);
+        println!("{rtt_ms} ms: {found:.3}");
+        assert!(found > 0.9, "{rtt_ms} ms: {found:.3}");
+    }
 }
