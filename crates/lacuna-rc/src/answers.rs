@@ -99,8 +99,4 @@ impl Answers {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
 }

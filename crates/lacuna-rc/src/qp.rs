@@ -457,14 +457,4 @@ impl QueuePair {
         }
         self.requester.as_mut()?.poll(now_ns, packets_max)
     }
-
-    /// Whether an answer waits.
-    pub fn has_answers(&self) -> bool {
-        !self.answers.is_empty()
-    }
-
-    /// Forgets what waits to be said: the peer is gone.
-    pub fn silence(&mut self) {
-        self.answers.clear();
-    }
 }
