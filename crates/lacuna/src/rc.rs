@@ -30,7 +30,7 @@ use crate::queue_pair::Keys;
 use crate::shared::Shared;
 use lacuna_engine::{Lane, Machine, RcLane};
 use lacuna_path::IP_UDP_BYTES;
-use lacuna_path::controller::{ControllerConfig, Setup};
+use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
 use lacuna_wire::Qpn;
 use lacuna_wire::rc::{RcInfo, RcInfoError};
 use std::fmt;
@@ -68,6 +68,8 @@ pub struct Settings {
     pub answers_max: u8,
     /// Decides how much is sent and how fast.
     pub controller: ControllerConfig,
+    /// Where a controller that finds the rate begins: bits per second, headers included.
+    pub start_bits_per_s: Option<u64>,
     /// Receives that several queue pairs share; `None` is a queue of its own.
     pub receives: Option<Arc<ReceiveQueue>>,
 }
@@ -84,6 +86,7 @@ impl Default for Settings {
             reads_max: 16,
             answers_max: 16,
             controller: ControllerConfig::default(),
+            start_bits_per_s: None,
             receives: None,
         }
     }
@@ -128,6 +131,7 @@ pub struct QueuePair {
 struct Owner {
     context: Context,
     shared: Arc<Shared>,
+    start_bits_per_s: Option<u64>,
 }
 
 impl Drop for Owner {
@@ -177,7 +181,13 @@ impl Context {
             let qp = lacuna_rc::QueuePair::new(config(number), self.keys().clone(), receives);
             Machine::Rc(Box::new(qp.expect("the same values were checked before")))
         })?;
-        Ok(QueuePair { owner: Arc::new(Owner { context: self.clone(), shared }) })
+        Ok(QueuePair {
+            owner: Arc::new(Owner {
+                context: self.clone(),
+                shared,
+                start_bits_per_s: settings.start_bits_per_s,
+            }),
+        })
     }
 }
 
@@ -229,6 +239,9 @@ impl QueuePair {
             let RcInfo { number, first_psn, answers_max, .. } = info;
             let peer = lacuna_rc::Peer { number, first_psn, answers_max };
             let responder = qp.accept(peer).ok_or(Error::State { state: qp.state() })?;
+            let rate = self.owner.start_bits_per_s;
+            let rate = rate.map(|rate_bits_per_s| StartRate { rate_bits_per_s });
+            qp.start_at(self.owner.context.clock().now_ns(), rate, None);
             qp.start();
             if let Some(known) = state.addresses.iter_mut().next() {
                 *known = Some(crate::address::canonical(address));
@@ -288,7 +301,7 @@ impl QueuePair {
 
     /// Waits for the next completion, at most so long.
     pub fn wait(&self, timeout: Duration) -> Option<Done> {
-        let Owner { context, shared } = &*self.owner;
+        let Owner { context, shared, .. } = &*self.owner;
         let clock = context.clock();
         let deadline_ns = after(clock.now_ns(), timeout);
         let mut state = shared.lock();

@@ -68,7 +68,10 @@ pub(super) fn open(args: &ClientArgs, session: &Connection) -> Result<End, Failu
     let controller = ControllerConfig::of(args.pace.cc, args.pace.rate)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let mtu_bytes = mtu_bytes(args, session);
-    let settings = Settings { mtu_bytes, controller, ..Settings::default() };
+    // Another controller than `fixed` only begins at the rate.
+    let is_fixed = matches!(controller, ControllerConfig::Fixed { .. });
+    let start_bits_per_s = args.pace.rate.filter(|_| !is_fixed);
+    let settings = Settings { mtu_bytes, controller, start_bits_per_s, ..Settings::default() };
     let opened = session.queue_pair().context().rc_queue_pair(&settings);
     opened.map_err(|error| Failure::Usage(error.to_string()))
 }
