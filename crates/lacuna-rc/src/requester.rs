@@ -30,9 +30,11 @@ use lacuna_wire::rc::{
 use lacuna_wire::{Qpn, psn};
 use std::collections::VecDeque;
 
-/// The timeout before the first round trip was measured, and the shortest and longest one.
+/// The timeout before the first round trip was measured, and the longest one.
 const FIRST_TIMEOUT_NS: u64 = 500_000_000;
-const TIMEOUT_NS_MIN: u64 = 1_000_000;
+/// What the timeout allows beyond a round trip, at least: a busy host takes a thread's core away for some
+/// milliseconds, and a timeout in vain sends a whole window again.
+const SPREAD_NS_MIN: u64 = 10_000_000;
 const TIMEOUT_NS_MAX: u64 = 30_000_000_000;
 /// Unit of the timeout's code (section 9.7.6.1.3).
 const TIMEOUT_UNIT_NS: u64 = 4_096;
@@ -370,7 +372,7 @@ impl Requester {
                     None => FIRST_TIMEOUT_NS,
                     Some(smoothed_ns) => {
                         let spread_ns = (4 * rtt.variance_ns()).max(smoothed_ns / 8);
-                        smoothed_ns + spread_ns.max(TIMEOUT_NS_MIN)
+                        smoothed_ns + spread_ns.max(SPREAD_NS_MIN)
                     }
                 };
                 Some((base_ns << self.retries.min(16)).min(TIMEOUT_NS_MAX))

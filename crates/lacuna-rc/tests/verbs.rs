@@ -180,7 +180,7 @@ fn a_lost_tail_is_sent_again_after_a_timeout_of_the_measured_round_trip() {
     assert_eq!((stats.timeouts, stats.psn_naks), (1, 0));
     assert!((1..=3).contains(&stats.retransmitted_packets), "what is not acknowledged");
     let took_ns = world.now_ns - started_ns;
-    assert!(took_ns < 25_000_000, "two round trips of 10 ms and little more, not {took_ns}");
+    assert!(took_ns < 35_000_000, "two round trips of 10 ms and 10 ms more, not {took_ns}");
 }
 
 #[test]
