@@ -66,7 +66,8 @@ pub struct Settings {
     pub reads_max: u8,
     /// READs and atomic operations of the peer that are answered at a time.
     pub answers_max: u8,
-    /// Decides how much is sent and how fast.
+    /// Decides how much is sent and how fast. Answers to READs are paced at its rate, but nothing tells it how
+    /// they fare: over a path that needs a pace, the end that is read should have `Fixed`.
     pub controller: ControllerConfig,
     /// Where a controller that finds the rate begins: bits per second, headers included.
     pub start_bits_per_s: Option<u64>,

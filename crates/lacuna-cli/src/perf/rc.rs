@@ -1,8 +1,9 @@
 //! `--qp rc`: the measurement over a reliable connection (`lacuna::rc`), both sides of it.
 //!
 //! There is no second connection: the ends exchange the descriptions of their queue pairs over the session.
-//! A reliable connection delivers in order and whole, so a message's content is that of its place, and the
-//! n-th send lands in place n modulo the messages in flight.
+//! A reliable connection delivers in order and whole, so a message's content is that of its number modulo
+//! the messages in flight. Twice as many receives are posted, so that a message that follows a completion at
+//! once finds one.
 
 use super::protocol::{Awaited, Counters, Done, Ended, Request, Sent, Terms};
 use super::receiving::lost;
@@ -218,6 +219,11 @@ fn sent(stats: &RcStats) -> Sent {
     }
 }
 
+/// The memory of sends: a place for each receive that is posted.
+pub(super) fn places_of(request: &Request) -> Request {
+    Request { inflight: request.inflight.saturating_mul(2), ..*request }
+}
+
 /// The server's end of one measurement.
 pub(super) struct Served<'a> {
     session: &'a Connection,
@@ -270,15 +276,20 @@ impl<'a> Served<'a> {
             idle,
             busy: (0, started),
         };
-        for number in 0..u64::from(request.inflight) {
+        for number in 0..served.receives() {
             served.post(number)?;
         }
         Ok(served)
     }
 
+    /// Receives that are posted at a time.
+    fn receives(&self) -> u64 {
+        2 * u64::from(self.request.inflight)
+    }
+
     /// Posts the receive of message `number`.
     fn post(&self, number: u64) -> Result<(), Failure> {
-        let at = self.request.place(number);
+        let at = self.place(number);
         let range = match self.verb {
             Verb::Send => at..at + self.request.size_bytes,
             // The write itself says where it goes.
@@ -288,6 +299,14 @@ impl<'a> Served<'a> {
         let into = self.region.slice(range).map_err(|error| Failure::Local(error.to_string()))?;
         let posted = self.qp.post_recv(RecvWork { id: number, into });
         posted.map_err(|error| Failure::Network(format!("lost the client: {error}")))
+    }
+
+    /// Where message `number` lies in the region.
+    fn place(&self, number: u64) -> u64 {
+        match self.verb {
+            Verb::Send => places_of(self.request).place(number),
+            Verb::Write | Verb::WriteImm | Verb::Read => self.request.place(number),
+        }
     }
 
     /// Goes on until the client says that it is done.
@@ -330,16 +349,16 @@ impl<'a> Served<'a> {
             if self.request.validate {
                 self.check(number)?;
             }
-            self.post(number + u64::from(self.request.inflight))?;
+            self.post(number + self.receives())?;
         }
         Ok(())
     }
 
     fn check(&mut self, number: u64) -> Result<(), Failure> {
-        let read = self.region.read(self.request.place(number), &mut self.checked);
+        let read = self.region.read(self.place(number), &mut self.checked);
         read.map_err(|error| Failure::Local(error.to_string()))?;
-        let place = number % u64::from(self.request.inflight.max(1));
-        if let Some(at) = pattern::first_wrong(&self.checked, 0..self.checked.len(), place) {
+        let content = number % u64::from(self.request.inflight.max(1));
+        if let Some(at) = pattern::first_wrong(&self.checked, 0..self.checked.len(), content) {
             self.counters.wrong += 1;
             let text = || format!("message {number} at byte {at}");
             self.counters.first_wrong.get_or_insert_with(text);

@@ -170,7 +170,10 @@ impl Session<'_> {
         if !verb.is_one_sided() && client.is_none() {
             return lend(request).map(Lent::Buffers);
         }
-        let mut memory = lend_region(request)?;
+        let mut memory = match verb {
+            Verb::Send => lend_region(&rc::places_of(request)),
+            Verb::Write | Verb::WriteImm | Verb::Read => lend_region(request),
+        }?;
         if verb == Verb::Read {
             for number in 0..u64::from(request.inflight) {
                 let at = request.place(number) as usize;
