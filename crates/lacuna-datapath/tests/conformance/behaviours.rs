@@ -375,9 +375,14 @@ pub(crate) fn trailers_become_icrcs_where_a_datapath_says_so(world: &World) {
                 assert!(packet[..end] == sent[..end], "only the trailer changes");
                 assert_eq!(flow.check(&packet), Ok(()), "{} bytes", packet.len());
             }
-            // The other packets go as they are.
+            // The other packets go as they are. They may take another socket than those before, and
+            // the receiver may just be making one for this peer, so their order is not promised.
             a.send(to, &packets[..2]);
-            b.expect(a.addr, &packets[..2]);
+            let mut came = [(); 2].map(|()| b.next());
+            let mut sent = [0, 1].map(|at| (a.addr, packets[at].clone()));
+            came.sort();
+            sent.sort();
+            assert!(came == sent, "bytes or source of packets without offload");
         }
     }
 }
