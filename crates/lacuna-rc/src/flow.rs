@@ -6,7 +6,11 @@
 //! from packets that ask for an answer. Each of them leaves a *mark*; the newest mark that an answer covers
 //! gives one sample. A number that was sent before gives no round trip, since the answer may be to either
 //! (Karn's rule).
+//!
+//! Repairs of a shim below are packets on the path as the others: they are in flight until the packets
+//! that they cover are answered, and count as delivered then.
 
+use crate::responder::Repairs;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{
     AnyController, Controller, RoundTrips, Sample, Shares, Signal, StartRate,
@@ -38,6 +42,8 @@ pub(crate) struct Flow {
     delivery: Delivery,
     rtt: RttEstimator,
     marks: VecDeque<Mark>,
+    /// Repairs in flight: the number behind what they cover, and their bytes on the wire.
+    repairs: VecDeque<(u64, u64)>,
     in_flight_bytes: u64,
     /// The pacer holds packets back.
     is_paced: bool,
@@ -52,6 +58,7 @@ impl Flow {
             delivery: Delivery::default(),
             rtt: RttEstimator::default(),
             marks: VecDeque::new(),
+            repairs: VecDeque::new(),
             in_flight_bytes: 0,
             is_paced: false,
             is_window_limited: false,
@@ -143,6 +150,21 @@ impl Flow {
         }
     }
 
+    /// Counts repairs that left.
+    pub(crate) fn on_repairs(&mut self, now_ns: u64, repairs: &Repairs) {
+        let Repairs { packets, bytes, psn_end } = *repairs;
+        let Some(psn_end) = psn_end.filter(|_| self.in_flight_bytes > 0) else {
+            return self.on_sent_unanswered(now_ns, packets, bytes);
+        };
+        self.on_sent(now_ns, packets, bytes, None);
+        let wire_bytes = bytes + packets * IP_UDP_BYTES;
+        let is_full = self.repairs.len() >= MARKS_MAX;
+        match self.repairs.back_mut() {
+            Some(last) if is_full => *last = (psn_end, last.1 + wire_bytes),
+            _ => self.repairs.push_back((psn_end, wire_bytes)),
+        }
+    }
+
     /// Packets without answers that the pacer lets leave now, of `waiting`.
     pub(crate) fn allowance_unanswered(
         &mut self,
@@ -166,6 +188,11 @@ impl Flow {
 
     /// Everything before `psn` has come; `wire_bytes` of it is news.
     pub(crate) fn on_acknowledged(&mut self, now_ns: u64, psn: u64, wire_bytes: u64) {
+        let mut wire_bytes = wire_bytes;
+        while let Some((_, bytes)) = self.repairs.front().filter(|(psn_end, _)| *psn_end <= psn) {
+            wire_bytes += bytes;
+            self.repairs.pop_front();
+        }
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(wire_bytes);
         let mut newest = None;
         while self.marks.front().is_some_and(|mark| mark.psn_end <= psn) {
@@ -178,6 +205,7 @@ impl Flow {
     pub(crate) fn on_go_back(&mut self, now_ns: u64, lost_bytes: u64) {
         self.in_flight_bytes = 0;
         self.marks.clear();
+        self.repairs.clear();
         self.report(now_ns, None, 0, lost_bytes);
     }
 

@@ -16,10 +16,13 @@
 //! | `answers` | what the responder says, in order |
 //! | `run` | packets that were polled, made into bytes outside of the lock |
 //! | `qp` | the queue pair: states, requester and answers together |
+//! | `lane` | what one worker has of a queue pair: the responder, and the shim below it (`lacuna_lowar`) |
 //!
 //! **Two halves.** The [`Responder`] belongs to the one worker that receives the queue pair's packets;
 //! [`QueuePair`] is shared with the application under a lock. [`Taken`] carries what the one tells the
-//! other, once for all packets in a row.
+//! other, once for all packets in a row. [`Lane`] has the first half, and a repair shim if there is one:
+//! neither half knows of it, but that payloads may be placed ahead of their turn and repairs count in window
+//! and pace.
 //!
 //! Invariants: the bytes of a message are in place before its completion; each SEND is delivered once, in
 //! order; a duplicate changes no memory; after a queue pair has failed, everything that was posted
@@ -32,6 +35,7 @@
 mod answers;
 mod config;
 mod flow;
+mod lane;
 mod qp;
 mod receive_queue;
 mod requester;
@@ -40,6 +44,7 @@ mod run;
 mod work;
 
 pub use config::{AckTimeout, ConfigError, MTU_BYTES_MAX, MTU_BYTES_MIN, Peer, RcConfig, Repair};
+pub use lane::{AnswerSink, Coded, Lane, ShimSettings};
 pub use qp::{QpState, QueuePair, RcStats};
 pub use receive_queue::ReceiveQueue;
 pub use responder::{Refusals, Responder, Taken};
@@ -51,3 +56,20 @@ pub use work::{
 /// Numbers start so far above the 24 bits of the wire, that those before the first one are no negative
 /// ones.
 const PSN_BASE: u64 = 1 << lacuna_wire::psn::BITS;
+
+/// What a packet has behind its headers.
+#[derive(Clone, Copy)]
+enum Payload<'p> {
+    Bytes(&'p [u8]),
+    /// So many bytes, which were placed ahead.
+    Placed(usize),
+}
+
+impl Payload<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Placed(bytes) => bytes,
+        }
+    }
+}

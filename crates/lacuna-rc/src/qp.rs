@@ -11,6 +11,7 @@
 //! would take them for its own. Who gives numbers waits as long as packets may be under way
 //! (section 10.3.1.2 leaves it to the consumer; the facade does it here).
 
+use crate::Payload;
 use crate::answers::{Answer, Answers, ReadAnswer};
 use crate::config::{ConfigError, Peer, RcConfig};
 use crate::receive_queue::ReceiveQueue;
@@ -73,6 +74,8 @@ pub struct RcStats {
     pub rtt_ns: u64,
     /// Bytes on the wire that are not answered for.
     pub in_flight_bytes: u64,
+    /// What the repair shim did, if there is one.
+    pub shim: Option<lacuna_lowar::Counters>,
 }
 
 /// See the module's text.
@@ -87,6 +90,7 @@ pub struct QueuePair {
     answers: Answers,
     answer_packets: u64,
     refusals: Refusals,
+    shim: Option<lacuna_lowar::Counters>,
     /// The pacer held an answer back until then.
     answer_due_ns: Option<u64>,
     done: VecDeque<Done>,
@@ -118,6 +122,7 @@ impl QueuePair {
             answers: Answers::default(),
             answer_packets: 0,
             refusals: Refusals::default(),
+            shim: None,
             answer_due_ns: None,
             done: VecDeque::new(),
             scratch: Vec::new(),
@@ -308,6 +313,7 @@ impl QueuePair {
         let mut stats = RcStats {
             answer_packets: self.answer_packets,
             refusals: self.refusals,
+            shim: self.shim,
             ..RcStats::default()
         };
         if let Some(requester) = &self.requester {
@@ -333,8 +339,13 @@ impl QueuePair {
 
     // ---- packets ----
 
-    /// Takes what the responder did with a run of packets.
-    pub fn on_taken(&mut self, taken: &mut Taken) {
+    /// Takes what the responder did with a run of packets, and what was sent beside it.
+    pub fn on_taken(&mut self, now_ns: u64, taken: &mut Taken) {
+        self.shim = taken.shim.or(self.shim);
+        let repairs = std::mem::take(&mut taken.repairs);
+        if let Some(requester) = self.requester.as_mut().filter(|_| repairs.packets > 0) {
+            requester.flow.on_repairs(now_ns, &repairs);
+        }
         self.refusals.add(&std::mem::take(&mut taken.refusals));
         self.done.extend(taken.done.drain(..));
         let has_failed = std::mem::take(&mut taken.has_failed);
@@ -353,6 +364,22 @@ impl QueuePair {
 
     /// Takes an answer of the peer.
     pub fn on_answer(&mut self, now_ns: u64, header: &RcHeader, payload: &[u8]) {
+        self.on_any_answer(now_ns, header, Payload::Bytes(payload));
+    }
+
+    /// Takes an answer whose payload was placed ahead, in its turn.
+    pub fn on_placed_answer(&mut self, now_ns: u64, header: &RcHeader, payload_bytes: usize) {
+        self.on_any_answer(now_ns, header, Payload::Placed(payload_bytes));
+    }
+
+    /// Writes the payload of an answer to a READ to its place although answers before it are missing;
+    /// `false` if its place is not known. Nothing else changes.
+    pub fn place_answer_ahead(&self, header: &RcHeader, payload: &[u8]) -> bool {
+        let requester = self.requester.as_ref().filter(|_| self.state != QpState::Error);
+        requester.is_some_and(|requester| requester.place_ahead(header, payload))
+    }
+
+    fn on_any_answer(&mut self, now_ns: u64, header: &RcHeader, payload: Payload<'_>) {
         if self.state == QpState::Error {
             return;
         }

@@ -17,12 +17,12 @@
 //! Requests complete in the order in which they were posted. A failed one fails the queue pair, and those
 //! behind it complete as flushed.
 
-use crate::PSN_BASE;
 use crate::config::{AckTimeout, Peer, RETRY_FOR_EVER, RcConfig};
 use crate::flow::Flow;
 use crate::responder::packets_of;
 use crate::run::{Kind, Message, Run, asks_by_number};
 use crate::work::{Done, Failure, SendWork, Verb};
+use crate::{PSN_BASE, Payload};
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_wire::rc::{
     Aeth, AtomicHeader, Fields, Nak, Opcode, Operation, RcHeader, Reth, Syndrome, rnr_timer_ns,
@@ -455,7 +455,7 @@ impl Requester {
         &mut self,
         now_ns: u64,
         header: &RcHeader,
-        payload: &[u8],
+        payload: Payload<'_>,
         done: &mut Vec<Done>,
     ) -> Result<(), Failure> {
         let number = psn::unwrap(header.psn, self.acked_psn);
@@ -574,7 +574,7 @@ impl Requester {
         now_ns: u64,
         number: u64,
         header: &RcHeader,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), Failure> {
         let Some(index) = self.find(number) else {
             // Of a READ that is done.
@@ -601,7 +601,9 @@ impl Requester {
         if payload.len() as u64 != bytes || header.opcode.part().ends() != is_last {
             return Err(Failure::BadResponse);
         }
-        into.write(from, payload).map_err(|_| Failure::BadResponse)?;
+        if let Payload::Bytes(payload) = payload {
+            into.write(from, payload).map_err(|_| Failure::BadResponse)?;
+        }
         request.answered += 1;
         request.asked_again = false;
         self.reads -= usize::from(is_last);
@@ -611,6 +613,24 @@ impl Requester {
         // Also if later ones were acknowledged before.
         self.on_progress(now_ns);
         Ok(())
+    }
+
+    /// Writes an answer to a READ to its place ahead of its turn; `false` if it is none, or not behind what
+    /// comes next.
+    pub(crate) fn place_ahead(&self, header: &RcHeader, payload: &[u8]) -> bool {
+        let number = psn::unwrap(header.psn, self.acked_psn);
+        let is_answer = header.opcode.operation() == Operation::ReadResponse;
+        let Some(index) = self.find(number).filter(|_| is_answer && number < self.sent_psn) else {
+            return false;
+        };
+        let request = &self.requests[index];
+        let Verb::Read { into, .. } = &request.work.verb else { return false };
+        if number <= request.first_psn + u64::from(request.answered) {
+            return false;
+        }
+        let from = (number - request.first_psn) * u64::from(self.mtu_bytes);
+        let bytes = (into.len() - from).min(self.mtu_bytes.into());
+        payload.len() as u64 == bytes && into.write(from, payload).is_ok()
     }
 
     fn on_atomic(&mut self, now_ns: u64, number: u64, before: u64) -> Result<(), Failure> {

@@ -15,14 +15,19 @@
 //!   it comes again;
 //! - a wrong request is refused, and the queue pair has failed.
 //!
+//! A packet behind a gap whose place is known may be written *ahead* of its turn ([`Responder::place_ahead`]),
+//! if somebody below keeps its headers until then. That holds for the message that is open alone: what an
+//! earlier message writes later must not cover what a later one wrote. In its turn the packet is checked and
+//! counted as any other ([`Responder::take_placed`]).
+//!
 //! Invariants: a byte is written only under a pin of its key or into the message's own receive; a
 //! completion comes after the last byte; what a packet says of itself is checked before it is used.
 
-use crate::PSN_BASE;
 use crate::answers::{Answer, ReadAnswer};
 use crate::config::{Peer, RcConfig};
 use crate::receive_queue::ReceiveQueue;
 use crate::work::{Done, Failure, Operation, Received, RecvWork};
+use crate::{PSN_BASE, Payload};
 use lacuna_place::region::{KeyTable, Rights};
 use lacuna_wire::rc::{
     AtomicHeader, CREDITS_UNLIMITED, Fields, Nak, Opcode, Part, RcHeader, Reth, Syndrome,
@@ -47,13 +52,30 @@ pub struct Taken {
     pub(crate) has_failed: bool,
     /// Counts since the queue pair was told last.
     pub(crate) refusals: Refusals,
+    /// Repairs that were sent since then.
+    pub(crate) repairs: Repairs,
+    /// What the shim has done so far, if there is one.
+    pub(crate) shim: Option<lacuna_lowar::Counters>,
+}
+
+/// Repair packets of a shim that were sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Repairs {
+    pub(crate) packets: u64,
+    /// As UDP payload.
+    pub(crate) bytes: u64,
+    /// The number behind the last packet of requests that they cover; `None` if of answers alone.
+    pub(crate) psn_end: Option<u64>,
 }
 
 impl Taken {
     /// Whether there is something to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.done.is_empty() && !self.has_failed
+        self.answers.is_empty()
+            && self.done.is_empty()
+            && !self.has_failed
+            && self.repairs.packets == 0
     }
 }
 
@@ -85,8 +107,18 @@ impl Refusals {
 /// A message of which some packets have come.
 #[derive(Debug)]
 enum Message {
-    Send { receive: RecvWork, bytes: u64 },
+    Send { receive: RecvWork, bytes: u64, ahead: Ahead },
     Write { reth: Reth, bytes: u32 },
+}
+
+/// How far packets of a SEND were placed ahead. Its length is not known, so a packet is surely of it only if
+/// at most one is missing before it: that is no end and no beginning, unless both are one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ahead {
+    /// Behind the last packet that was placed; 0 if none was.
+    next: u64,
+    /// That was the message's last one.
+    is_over: bool,
 }
 
 /// See the module's text.
@@ -149,6 +181,57 @@ impl Responder {
 
     /// Takes a request. Answers of the peer are the queue pair's: see [`crate::QueuePair::on_answer`].
     pub fn take(&mut self, header: &RcHeader, payload: &[u8], taken: &mut Taken) {
+        self.take_any(header, Payload::Bytes(payload), taken);
+    }
+
+    /// Takes a request whose payload was placed ahead, in its turn.
+    pub fn take_placed(&mut self, header: &RcHeader, payload_bytes: usize, taken: &mut Taken) {
+        self.take_any(header, Payload::Placed(payload_bytes), taken);
+    }
+
+    /// Writes the payload of a packet behind a gap to its place, if that is known for sure; `false` if not.
+    /// Nothing else changes.
+    pub fn place_ahead(&mut self, header: &RcHeader, payload: &[u8]) -> bool {
+        let (part, operation) = (header.opcode.part(), header.opcode.operation());
+        let number = psn::unwrap(header.psn, self.expected);
+        let mtu_bytes = self.mtu_bytes as usize;
+        let is_full = payload.len() == mtu_bytes;
+        let has_length = if part.ends() { payload.len() <= mtu_bytes } else { is_full };
+        if self.has_failed || number <= self.expected || part.begins() || !has_length {
+            return false;
+        }
+        let packets = number - self.expected;
+        if packets > u64::from(MESSAGE_PACKETS_MAX) {
+            return false;
+        }
+        let distance = packets * u64::from(self.mtu_bytes);
+        match &mut self.message {
+            Some(Message::Write { reth, bytes }) if operation == rc::Operation::Write => {
+                let before = u64::from(*bytes) + distance;
+                let end = before + payload.len() as u64;
+                let length = u64::from(reth.length);
+                if end > length || (end == length) != part.ends() {
+                    return false;
+                }
+                let reth = *reth;
+                self.place(&reth, before as u32, Payload::Bytes(payload), false).is_ok()
+            }
+            Some(Message::Send { receive, bytes, ahead }) if operation == rc::Operation::Send => {
+                let next = ahead.next.max(self.expected);
+                let is_sure = if ahead.is_over { number < next } else { number <= next + 1 };
+                if !is_sure || receive.into.write(*bytes + distance, payload).is_err() {
+                    return false;
+                }
+                if number >= next {
+                    *ahead = Ahead { next: number + 1, is_over: part.ends() };
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn take_any(&mut self, header: &RcHeader, payload: Payload<'_>, taken: &mut Taken) {
         if self.has_failed || !header.opcode.is_request() {
             taken.refusals.stray += 1;
             return;
@@ -187,7 +270,7 @@ impl Responder {
     /// The queue pair is over: gives back the receive of a message that is not whole.
     pub fn stop(&mut self, taken: &mut Taken) {
         self.has_failed = true;
-        if let Some(Message::Send { receive, bytes }) = self.message.take() {
+        if let Some(Message::Send { receive, bytes, .. }) = self.message.take() {
             taken.done.push(done(&receive, Operation::Receive, Err(Failure::Flushed), bytes, None));
         }
     }
@@ -195,7 +278,7 @@ impl Responder {
     fn fail(&mut self, nak: Nak, taken: &mut Taken) {
         taken.has_failed = true;
         self.has_failed = true;
-        if let Some(Message::Send { receive, bytes }) = self.message.take() {
+        if let Some(Message::Send { receive, bytes, .. }) = self.message.take() {
             let status = Err(Failure::Refused(nak));
             taken.done.push(done(&receive, Operation::Receive, status, bytes, None));
         }
@@ -232,7 +315,7 @@ impl Responder {
     fn execute(
         &mut self,
         header: &RcHeader,
-        payload: &[u8],
+        payload: Payload<'_>,
         taken: &mut Taken,
     ) -> Result<(), Refused> {
         let (operation, part) = (header.opcode.operation(), header.opcode.part());
@@ -246,7 +329,7 @@ impl Responder {
                     return Err(Nak::InvalidRequest.into());
                 };
                 packets = packets_of(reth.length.into(), self.mtu_bytes);
-                if packets > MESSAGE_PACKETS_MAX || !payload.is_empty() || self.answers_max == 0 {
+                if packets > MESSAGE_PACKETS_MAX || payload.len() > 0 || self.answers_max == 0 {
                     return Err(Nak::InvalidRequest.into());
                 }
                 if !self.may_read(&reth) {
@@ -254,7 +337,7 @@ impl Responder {
                 }
             }
             rc::Operation::Atomic => {
-                let before = self.atomic(header, payload)?;
+                let before = self.atomic(header, payload.len())?;
                 self.messages = (self.messages + 1) & PSN_MASK;
                 let (psn, messages) = (self.expected, self.messages);
                 if self.atomics.len() >= usize::from(self.answers_max) {
@@ -299,7 +382,7 @@ impl Responder {
     fn send(
         &mut self,
         header: &RcHeader,
-        payload: &[u8],
+        payload: Payload<'_>,
         taken: &mut Taken,
     ) -> Result<(), Refused> {
         if matches!(header.opcode, Opcode::SendLastInvalidate | Opcode::SendOnlyInvalidate) {
@@ -307,12 +390,16 @@ impl Responder {
             return Err(Nak::InvalidRequest.into());
         }
         let part = header.opcode.part();
-        let (receive, before) = match self.message.take() {
-            Some(Message::Send { receive, bytes }) => (receive, bytes),
-            _ => (self.receives.take().ok_or(Refused::NotReady)?, 0),
+        let (receive, before, ahead) = match self.message.take() {
+            Some(Message::Send { receive, bytes, ahead }) => (receive, bytes, ahead),
+            _ => (self.receives.take().ok_or(Refused::NotReady)?, 0, Ahead::default()),
         };
         let bytes = before + payload.len() as u64;
-        if receive.into.write(before, payload).is_err() {
+        let is_written = match payload {
+            Payload::Bytes(payload) => receive.into.write(before, payload).is_ok(),
+            Payload::Placed(_) => bytes <= receive.into.len(),
+        };
+        if !is_written {
             let status = Err(Failure::Length { capacity_bytes: receive.into.len() });
             taken.done.push(done(&receive, Operation::Receive, status, before, None));
             return Err(Nak::InvalidRequest.into());
@@ -321,7 +408,7 @@ impl Responder {
             let received = Some(received(header));
             taken.done.push(done(&receive, Operation::Receive, Ok(()), bytes, received));
         } else {
-            self.message = Some(Message::Send { receive, bytes });
+            self.message = Some(Message::Send { receive, bytes, ahead });
         }
         Ok(())
     }
@@ -329,7 +416,7 @@ impl Responder {
     fn write(
         &mut self,
         header: &RcHeader,
-        payload: &[u8],
+        payload: Payload<'_>,
         taken: &mut Taken,
     ) -> Result<(), Refused> {
         let part = header.opcode.part();
@@ -352,7 +439,7 @@ impl Responder {
             true => Some(self.receives.take().ok_or(Refused::NotReady)?),
             false => None,
         };
-        if let Err(nak) = self.place(&reth, before, payload) {
+        if let Err(nak) = self.place(&reth, before, payload, true) {
             if let Some(receive) = receive {
                 let status = Err(Failure::Refused(nak));
                 taken.done.push(done(&receive, Operation::ReceiveWritten, status, 0, None));
@@ -368,9 +455,16 @@ impl Responder {
         Ok(())
     }
 
-    /// Writes a part of a message. The key is pinned for each packet, so that revoking it waits for one
-    /// packet at most; with the first one the whole range is checked.
-    fn place(&self, reth: &Reth, before: u32, payload: &[u8]) -> Result<(), Nak> {
+    /// Writes a part of a message; in its turn (`marks`) that is noted as valid. The key is pinned for each
+    /// packet, so that revoking it waits for one packet at most; with the first one the whole range is
+    /// checked.
+    fn place(
+        &self,
+        reth: &Reth,
+        before: u32,
+        payload: Payload<'_>,
+        marks: bool,
+    ) -> Result<(), Nak> {
         if reth.length == 0 {
             // Nothing is accessed, so nothing is checked (section 9.7.4.1.5).
             return Ok(());
@@ -388,8 +482,10 @@ impl Responder {
         {
             return Err(Nak::RemoteAccess);
         }
-        pinned.write(at, payload).map_err(|_| Nak::RemoteAccess)?;
-        if let Some(validity) = region.validity() {
+        if let Payload::Bytes(payload) = payload {
+            pinned.write(at, payload).map_err(|_| Nak::RemoteAccess)?;
+        }
+        if let Some(validity) = region.validity().filter(|_| marks) {
             let whole = pinned.range().start + reth.address..place.end;
             validity.mark_joint(place, whole);
         }
@@ -413,12 +509,12 @@ impl Responder {
 
     /// Does an atomic operation and gives what was there. Atomic among all that go through this responder;
     /// other writers of the same bytes are not held up (`IBV_ATOMIC_NONE` across queue pairs).
-    fn atomic(&self, header: &RcHeader, payload: &[u8]) -> Result<u64, Nak> {
+    fn atomic(&self, header: &RcHeader, payload_bytes: usize) -> Result<u64, Nak> {
         let Fields::Atomic(AtomicHeader { address, key, swap_or_add, compare }) = header.fields
         else {
             return Err(Nak::InvalidRequest);
         };
-        if !payload.is_empty() || !address.is_multiple_of(8) || self.answers_max == 0 {
+        if payload_bytes > 0 || !address.is_multiple_of(8) || self.answers_max == 0 {
             return Err(Nak::InvalidRequest);
         }
         let range = range_of(address, 8).ok_or(Nak::RemoteAccess)?;

@@ -85,6 +85,11 @@ impl Run {
         psn::wrap(self.first_psn)
     }
 
+    /// The number behind its last packet, if they are packets of a SEND or WRITE.
+    pub(crate) fn request_end(&self) -> Option<u64> {
+        matches!(self.kind, Kind::Message(_)).then(|| self.first_psn + u64::from(self.len))
+    }
+
     /// The header of a packet, and where its payload begins and how long it is.
     fn header(&self, index: u32) -> (RcHeader, u64, usize) {
         let number = self.first_psn + u64::from(index);

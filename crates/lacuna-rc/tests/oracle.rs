@@ -7,7 +7,8 @@ use common::{World, all_of, bytes_of, config, pattern, read, region, slice};
 use lacuna_link::{Chances, Fraction, Loss, PipeConfig, SplitMix64};
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::Slices;
-use lacuna_rc::{Flags, Operation, SendWork, Verb};
+use lacuna_rc::{Done, Flags, Operation, SendWork, ShimSettings, Verb};
+use lacuna_wire::rc::{CodeKind, Strength};
 use std::collections::VecDeque;
 
 /// Bytes of the region that are only read, and then of those that are only written.
@@ -74,7 +75,16 @@ fn post(world: &mut World, from: usize, id: u64, rng: &mut SplitMix64, expected:
     }
 }
 
-fn run(seed: u64, loss_ppm: u32) {
+/// What completed at an end, in order: requests, and messages of the peer.
+type Completed = (Vec<Done>, Vec<Done>);
+
+/// Does the work of a seed with these shims; the packets that they recovered and placed ahead go to `helped`.
+fn run(
+    seed: u64,
+    loss_ppm: u32,
+    shims: [ShimSettings; 2],
+    helped: &mut [u64; 2],
+) -> [Completed; 2] {
     let mut rng = SplitMix64::new(seed);
     let mtu_bytes = [256, 512, 1024, 1436, 4096][rng.below(5) as usize];
     let of = |ppm: u32| Fraction::checked_from_f64(f64::from(ppm) / 1e6).unwrap();
@@ -91,7 +101,7 @@ fn run(seed: u64, loss_ppm: u32) {
         ..PipeConfig::default()
     };
     let configs = [config(3, mtu_bytes), config(5, mtu_bytes)];
-    let mut world = World::new(configs, [pipe.clone(), pipe], seed);
+    let mut world = World::with_shims(configs, shims, [pipe.clone(), pipe], seed);
     for end in &world.ends {
         end.region.write(0, &pattern(READ_BYTES as usize, seed ^ 77)).unwrap();
     }
@@ -134,8 +144,9 @@ fn run(seed: u64, loss_ppm: u32) {
         }
     }
     world.run_out();
+    let completed = [0, 1].map(|at| world.ends[at].take_done());
     for at in 0..2 {
-        for done in world.ends[at].take_done() {
+        for done in &completed[at] {
             assert_eq!(done.status, Ok(()), "seed {seed}: {done:?}");
             match done.received {
                 None => {
@@ -167,15 +178,59 @@ fn run(seed: u64, loss_ppm: u32) {
         assert!(written == expected[1 - at].written, "seed {seed}: bytes that were written");
         let stats = world.ends[at].qp.stats();
         assert_eq!(stats.in_flight_bytes, 0, "seed {seed}: {stats:?}");
+        if let Some(shim) = stats.shim {
+            helped[0] += shim.received.packets_recovered;
+            helped[1] += shim.received.packets_placed_ahead;
+        }
+        let shared = &world.ends[at].shared;
+        assert_eq!(shared.ring.used(), 0, "seed {seed}: packets wait for ever");
     }
+    completed
+        .map(|done| done.into_iter().map(without_wish).partition(|done| done.received.is_none()))
+}
+
+/// Whether a sender wished a wake-up is lost with a packet that is recovered: a shim sets the wish then.
+fn without_wish(mut done: Done) -> Done {
+    if let Some(received) = &mut done.received {
+        received.is_solicited = false;
+    }
+    done
+}
+
+fn lowar(block_packets: u16, repairs: u16, code: CodeKind) -> ShimSettings {
+    let strength = Strength { block_packets, repairs, code };
+    ShimSettings::Protect { strength, caps_short_blocks: block_packets == 16 }
 }
 
 #[test]
 fn random_work_is_done_once_in_order_and_whole() {
     for seed in 0..250 {
-        run(seed, 0);
-        run(1000 + seed, 1_000);
-        run(2000 + seed, 10_000);
-        run(3000 + seed, 50_000);
+        for loss_ppm in [0, 1_000, 10_000, 50_000] {
+            run(u64::from(loss_ppm) + seed, loss_ppm, [ShimSettings::Off; 2], &mut [0; 2]);
+        }
     }
+}
+
+#[test]
+fn a_shim_changes_no_completion_and_no_byte() {
+    let shims = [
+        lowar(8, 1, CodeKind::Xor),
+        lowar(16, 4, CodeKind::Xor),
+        lowar(32, 1, CodeKind::Xor),
+        lowar(16, 3, CodeKind::Mds),
+    ];
+    let mut helped = [0; 2];
+    for seed in 0..120 {
+        for loss_ppm in [0, 1_000, 10_000, 50_000] {
+            let seed = u64::from(loss_ppm) + seed;
+            let [one, other] = [seed % 4, seed / 4 % 4].map(|at| shims[at as usize]);
+            let without = run(seed, loss_ppm, [ShimSettings::Off; 2], &mut helped);
+            for shims in [[one, other], [one, ShimSettings::Accept], [ShimSettings::Off, other]] {
+                let with = run(seed, loss_ppm, shims, &mut helped);
+                assert!(with == without, "seed {seed}, {shims:?}");
+            }
+        }
+    }
+    let [recovered, placed_ahead] = helped;
+    assert!(recovered > 2_000 && placed_ahead > 10_000, "{recovered}, {placed_ahead}");
 }

@@ -55,7 +55,8 @@ pub(crate) fn connection(bytes: &[u8]) {
     world.run_out();
     for at in 0..2 {
         world.ends[at].qp.close();
-        world.ends[at].settle();
+        let now_ns = world.now_ns;
+        world.ends[at].settle(now_ns);
         let done = world.ends[at].take_done();
         let ids: Vec<u64> = done.iter().filter(|done| done.id < 1000).map(|done| done.id).collect();
         assert!(ids.iter().copied().eq(0..posted[at]), "{ids:?}");
@@ -118,7 +119,7 @@ fn operate(
             let packet = pad(packet, &payload);
             let now_ns = world.now_ns;
             world.ends[at].take(now_ns, &packet);
-            world.ends[at].settle();
+            world.ends[at].settle(now_ns);
         }
     }
     Some(())

@@ -2,15 +2,16 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use lacuna_link::{InFlight, Pipe, PipeConfig, Schedule, SplitMix64};
+use lacuna_lowar::Shared;
 use lacuna_path::controller::{AnyController, Fixed};
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
 use lacuna_rc::{
-    Done, Flags, Peer, QueuePair, RcConfig, ReceiveQueue, RecvWork, Remote, Responder, SendWork,
-    Taken, Verb,
+    AnswerSink, Done, Flags, Lane, Peer, QueuePair, RcConfig, ReceiveQueue, RecvWork, Remote,
+    SendWork, ShimSettings, Verb,
 };
-use lacuna_wire::Qpn;
-use lacuna_wire::rc::{Opcode, RcHeader};
+use lacuna_wire::rc::{Opcode, REPAIR_OPCODE, RcHeader, rc_destination};
+use lacuna_wire::{PacketError, Qpn, Seal};
 use std::sync::Arc;
 
 /// Where virtual time begins.
@@ -22,7 +23,8 @@ const TURN_PACKETS: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) qp: QueuePair,
-    pub(crate) responder: Responder,
+    pub(crate) lane: Lane,
+    pub(crate) shared: Shared,
     pub(crate) keys: Arc<KeyTable>,
     pub(crate) receives: Arc<ReceiveQueue>,
     /// Memory that the peer may write and read.
@@ -30,7 +32,27 @@ pub(crate) struct End {
     pub(crate) key: u32,
     /// Completions, in order.
     pub(crate) done: Vec<Done>,
-    taken: Taken,
+}
+
+/// The queue pair takes the answers; there is no lock.
+struct Answers<'q>(u64, &'q mut QueuePair);
+
+impl AnswerSink for Answers<'_> {
+    fn on_answer(&mut self, header: &RcHeader, payload: &[u8]) {
+        self.1.on_answer(self.0, header, payload);
+    }
+
+    fn place_answer_ahead(&mut self, header: &RcHeader, payload: &[u8]) -> bool {
+        self.1.place_answer_ahead(header, payload)
+    }
+
+    fn on_placed_answer(&mut self, header: &RcHeader, payload_bytes: usize) {
+        self.1.on_placed_answer(self.0, header, payload_bytes);
+    }
+
+    fn before_request(&mut self) {}
+
+    fn on_rejected(&mut self, _error: PacketError) {}
 }
 
 /// Two ends and the link between them.
@@ -105,7 +127,7 @@ pub(crate) fn read(id: u64, into: Slices, remote: Remote) -> SendWork {
 }
 
 impl End {
-    fn new(config: &RcConfig, peer: Peer, memory_bytes: usize) -> Self {
+    fn new(config: &RcConfig, shim: ShimSettings, peer: Peer, memory_bytes: usize) -> Self {
         let keys = Arc::new(KeyTable::new(u64::from(config.number.bits())));
         let region = region(memory_bytes);
         let mut rng = SplitMix64::new(config.number.bits().into());
@@ -118,16 +140,9 @@ impl End {
         let mut qp = QueuePair::new(config.clone(), keys.clone(), receives.clone()).unwrap();
         let responder = qp.accept(peer).unwrap();
         qp.start();
-        Self {
-            qp,
-            responder,
-            keys,
-            receives,
-            region,
-            key,
-            done: Vec::new(),
-            taken: Taken::default(),
-        }
+        let lane = Lane::new(config, shim, responder).unwrap();
+        let shared = Shared::default();
+        Self { qp, lane, shared, keys, receives, region, key, done: Vec::new() }
     }
 
     pub(crate) fn remote(&self, address: u64) -> Remote {
@@ -144,27 +159,48 @@ impl End {
 
     /// Gives a packet to the half that it is for.
     pub(crate) fn take(&mut self, now_ns: u64, packet: &[u8]) {
-        let Ok((header, payload)) = RcHeader::parse(packet, 0) else { return };
-        if header.destination != self.qp.config().number {
-            return;
-        }
-        if header.opcode.is_request() {
-            self.responder.take(&header, payload, &mut self.taken);
-        } else {
-            self.qp.on_answer(now_ns, &header, payload);
+        let destination = rc_destination(packet);
+        if destination == Some(self.qp.config().number) {
+            let mut answers = Answers(now_ns, &mut self.qp);
+            self.lane.receive(now_ns, &mut self.shared, packet, &mut answers);
         }
     }
 
     /// Tells the queue pair what the responder did, and takes the completions.
-    pub(crate) fn settle(&mut self) {
-        self.qp.on_taken(&mut self.taken);
+    pub(crate) fn settle(&mut self, now_ns: u64) {
+        self.qp.on_taken(now_ns, self.lane.taken());
         if self.qp.take_stop() {
-            self.responder.stop(&mut self.taken);
-            self.qp.on_taken(&mut self.taken);
+            self.lane.stop();
+            self.qp.on_taken(now_ns, self.lane.taken());
+        }
+        if let Some(rtt_ns) = self.qp.rtt_ns() {
+            self.lane.set_rtt_ns(rtt_ns);
         }
         while let Some(done) = self.qp.poll_done() {
             self.done.push(done);
         }
+    }
+
+    fn on_timeout(&mut self, now_ns: u64) {
+        let mut answers = Answers(now_ns, &mut self.qp);
+        self.lane.on_timeout(now_ns, &mut self.shared, &mut answers);
+        self.qp.on_timeout(now_ns);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        [self.qp.poll_timeout(), self.lane.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// The packets that may leave now, without trailers.
+    fn poll(&mut self, now_ns: u64, out: &mut Vec<Vec<u8>>) -> bool {
+        let run = self.qp.poll_answer(now_ns, TURN_PACKETS);
+        let run = run.or_else(|| self.qp.poll_request(now_ns, TURN_PACKETS));
+        let Some(run) = run else { return false };
+        let seal = Seal::default();
+        let coded = self.lane.encode(&mut self.shared, &run, seal);
+        let packets = (0..coded.len()).map(|index| coded.packet(index));
+        out.extend(packets.map(|packet| packet[..packet.len() - seal.bytes()].to_vec()));
+        true
     }
 
     pub(crate) fn take_done(&mut self) -> Vec<Done> {
@@ -180,6 +216,15 @@ impl World {
     }
 
     pub(crate) fn new(configs: [RcConfig; 2], pipes: [PipeConfig; 2], seed: u64) -> Self {
+        Self::with_shims(configs, [ShimSettings::Off; 2], pipes, seed)
+    }
+
+    pub(crate) fn with_shims(
+        configs: [RcConfig; 2],
+        shims: [ShimSettings; 2],
+        pipes: [PipeConfig; 2],
+        seed: u64,
+    ) -> Self {
         let describe = |config: &RcConfig| Peer {
             number: config.number,
             first_psn: config.first_psn,
@@ -190,8 +235,8 @@ impl World {
         Self {
             now_ns: START_NS,
             ends: [
-                End::new(&configs[0], peers[0], 1 << 20),
-                End::new(&configs[1], peers[1], 1 << 20),
+                End::new(&configs[0], shims[0], peers[0], 1 << 20),
+                End::new(&configs[1], shims[1], peers[1], 1 << 20),
             ],
             pipes: [Pipe::new(one, seed, 0), Pipe::new(other, seed, 100)],
             schedule: Schedule::default(),
@@ -207,9 +252,11 @@ impl World {
 
     fn carry(&mut self, from: usize, packet: &[u8]) {
         self.packets += 1;
-        let (header, _) = RcHeader::parse(packet, 0).expect("a queue pair makes valid packets");
-        if (self.filter.0)(from, &header) {
-            return;
+        if packet[0] != REPAIR_OPCODE {
+            let (header, _) = RcHeader::parse(packet, 0).expect("a queue pair makes valid packets");
+            if (self.filter.0)(from, &header) {
+                return;
+            }
         }
         let pipe = &mut self.pipes[from];
         let faults = pipe.draw(packet.len() as u64);
@@ -234,28 +281,22 @@ impl World {
         for (to, bytes) in due {
             self.ends[to].take(self.now_ns, &bytes);
         }
-        let mut out = vec![0; 8192];
         for at in 0..2 {
-            self.ends[at].settle();
-            self.ends[at].qp.on_timeout(self.now_ns);
-            self.ends[at].settle();
-            loop {
-                let qp = &mut self.ends[at].qp;
-                let run = qp.poll_answer(self.now_ns, TURN_PACKETS);
-                let run = run.or_else(|| qp.poll_request(self.now_ns, TURN_PACKETS));
-                let Some(run) = run else { break };
-                for index in 0..run.len() {
-                    let bytes = run.emit(index, &mut out);
-                    let packet = out[..bytes].to_vec();
-                    self.carry(at, &packet);
-                }
+            let now_ns = self.now_ns;
+            self.ends[at].settle(now_ns);
+            self.ends[at].on_timeout(now_ns);
+            self.ends[at].settle(now_ns);
+            let mut packets = Vec::new();
+            while self.ends[at].poll(now_ns, &mut packets) {
+                packets.drain(..).for_each(|packet| self.carry(at, &packet));
+                self.ends[at].settle(now_ns);
             }
         }
     }
 
     /// When something happens next.
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
-        let ends = self.ends.iter().filter_map(|end| end.qp.poll_timeout());
+        let ends = self.ends.iter().filter_map(End::poll_timeout);
         ends.chain(self.schedule.next_ns()).min()
     }
 

@@ -31,7 +31,7 @@ pub use info::{RcInfo, RcInfoError};
 pub use notification::{
     NOTIFICATION_BYTES, NOTIFICATION_OPCODE, emit_notification, parse_notification,
 };
-pub use opcode::{Opcode, Operation, Part, is_rc};
+pub use opcode::{Opcode, Operation, Part, is_rc, rc_destination};
 pub use packet::{AtomicHeader, Fields, RC_HEADER_BYTES_MAX, RcHeader, Reth};
 pub use repair::{
     BlockHeader, CodeKind, MessageClass, REPAIR_HEADER_BYTES, REPAIR_OPCODE, RepairHeader, Strength,

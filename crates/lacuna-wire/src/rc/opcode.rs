@@ -3,6 +3,9 @@
 //! InfiniBand Architecture Specification, volume 1, table 38. The table says for each opcode which part of
 //! a message it is and which headers follow the BTH; no other place knows them.
 
+use super::REPAIR_OPCODE;
+use crate::Qpn;
+
 /// An opcode of the reliable connection: the first byte of its packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -178,12 +181,25 @@ const TABLE: [Option<Entry>; 0x18] = {
 /// The one value in the table that no opcode has.
 const RESERVED: u8 = 0x15;
 
-/// Whether a datagram begins as a packet of a reliable connection does.
+/// Whether a datagram begins as a packet of a reliable connection does, or of the repair shim below it.
 #[inline]
 #[must_use]
 pub fn is_rc(packet: &[u8]) -> bool {
     // The table without looking at it: this is asked of all packets that are no data of SDR.
-    packet.first().is_some_and(|first| *first < TABLE.len() as u8 && *first != RESERVED)
+    packet.first().is_some_and(|first| {
+        *first < TABLE.len() as u8 && *first != RESERVED || *first == REPAIR_OPCODE
+    })
+}
+
+/// The queue pair that such a packet is for: a repair has it in its first word.
+#[inline]
+#[must_use]
+pub fn rc_destination(packet: &[u8]) -> Option<Qpn> {
+    if packet.first() != Some(&REPAIR_OPCODE) {
+        return crate::destination(packet);
+    }
+    let word = u32::from_be_bytes(*packet.first_chunk()?);
+    Some(Qpn::from_bits(word & 0xff_ffff))
 }
 
 impl Opcode {

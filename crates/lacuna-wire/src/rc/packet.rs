@@ -178,8 +178,30 @@ impl RcHeader {
     /// When it is too short, is no packet of the reliable connection, or its lengths disagree.
     #[inline]
     pub fn parse(packet: &[u8], trailer_bytes: usize) -> Result<(Self, &[u8]), PacketError> {
-        let found = packet.len();
-        let too_short = |needed| PacketError::TooShort { needed, found };
+        let (header, padded) = Self::read(packet, trailer_bytes)?;
+        if !packet.len().is_multiple_of(4) {
+            return Err(PacketError::Unaligned { found: packet.len() });
+        }
+        let room = padded.len();
+        let pad = packet.first_chunk().map_or(0, bth::pad);
+        let Some(length) = room.checked_sub(pad) else {
+            return Err(PacketError::Pad { announced: pad, room });
+        };
+        Ok((header, &padded[..length]))
+    }
+
+    /// Reads the headers of a packet alone; its payload may be elsewhere.
+    ///
+    /// # Errors
+    /// When it is too short or no packet of the reliable connection.
+    pub fn parse_headers(packet: &[u8]) -> Result<Self, PacketError> {
+        Self::read(packet, 0).map(|(header, _)| header)
+    }
+
+    /// The headers, and what is between them and the trailer.
+    #[inline]
+    fn read(packet: &[u8], trailer_bytes: usize) -> Result<(Self, &[u8]), PacketError> {
+        let too_short = |needed| PacketError::TooShort { needed, found: packet.len() };
         let Some((base, rest)) = packet.split_first_chunk::<{ bth::BYTES }>() else {
             return Err(too_short(bth::BYTES + trailer_bytes));
         };
@@ -193,13 +215,6 @@ impl RcHeader {
         let Some(padded) = rest.len().checked_sub(extended_bytes + trailer_bytes) else {
             return Err(too_short(bth::BYTES + extended_bytes + trailer_bytes));
         };
-        if !found.is_multiple_of(4) {
-            return Err(PacketError::Unaligned { found });
-        }
-        let pad = bth::pad(base);
-        let Some(length) = padded.checked_sub(pad) else {
-            return Err(PacketError::Pad { announced: pad, room: padded });
-        };
         let (extended, rest) = rest.split_at(extended_bytes);
         let header = Self {
             opcode,
@@ -209,7 +224,7 @@ impl RcHeader {
             is_solicited: bth::solicited(base),
             fields: fields(opcode.headers(), extended),
         };
-        Ok((header, &rest[..length]))
+        Ok((header, &rest[..padded]))
     }
 }
 

@@ -1,0 +1,289 @@
+//! What one worker alone has of a queue pair: the responder, and below it a repair shim, if there is one.
+//!
+//! LoWAR (`lacuna_lowar`) puts the shim between the reliable connection and the network, and neither notices.
+//! Here is the seam: packets that came go through the decoder and then to the responder or, as answers, to
+//! an [`AnswerSink`]; packets that leave go through the encoder, which adds repairs behind them. A payload
+//! behind a gap is written to its place at once where that is known (the paper's future work: reordering in
+//! place), and only its headers wait.
+//!
+//! A queue pair that was asked for nothing makes a shim when the peer's first repair or announcement comes,
+//! so a sender may protect its packets without an agreement.
+//!
+//! Invariants: data packets are the same bytes with a shim and without; without one, a packet costs one
+//! comparison more.
+
+use crate::config::RcConfig;
+use crate::responder::{Responder, Taken};
+use crate::run::Run;
+use lacuna_lowar::{How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
+use lacuna_wire::rc::{RC_HEADER_BYTES_MAX, REPAIR_OPCODE, RcHeader, Strength};
+use lacuna_wire::{PacketError, Qpn, Seal};
+
+/// A gap stays open for this part of the round trip at most (LoWAR leaves the time open): far less than what
+/// going back costs, and short enough that a READ that is asked again finds no old gap.
+const HOLDS_PER_RTT: u64 = 4;
+
+/// What is done about losses below a reliable connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ShimSettings {
+    /// Nothing: repairs of the peer are dropped.
+    Off,
+    /// Repairs of the peer are used, and none are sent.
+    #[default]
+    Accept,
+    /// Repairs are sent, too.
+    Protect {
+        /// How many.
+        strength: Strength,
+        /// Whether short messages have only their share of repairs.
+        caps_short_blocks: bool,
+    },
+}
+
+impl ShimSettings {
+    /// The shim to begin with; `None` if there is none yet.
+    fn shim(self, number: Qpn) -> Result<Option<Box<Shim>>, StrengthError> {
+        let Self::Protect { strength, caps_short_blocks } = self else { return Ok(None) };
+        let strength = Some(strength);
+        let config = ShimConfig { strength, caps_short_blocks, ..ShimConfig::new(number) };
+        Ok(Some(Box::new(Shim::new(config)?)))
+    }
+}
+
+/// Takes the answers among the packets that came: the queue pair, under its lock.
+pub trait AnswerSink {
+    /// An answer, with its payload.
+    fn on_answer(&mut self, header: &RcHeader, payload: &[u8]);
+    /// See [`crate::QueuePair::place_answer_ahead`].
+    fn place_answer_ahead(&mut self, header: &RcHeader, payload: &[u8]) -> bool;
+    /// See [`crate::QueuePair::on_placed_answer`].
+    fn on_placed_answer(&mut self, header: &RcHeader, payload_bytes: usize);
+    /// A request is taken next: the queue pair's lock must not be held, since keys are pinned.
+    fn before_request(&mut self);
+    /// A packet that is none of a reliable connection.
+    fn on_rejected(&mut self, error: PacketError);
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Lane {
+    number: Qpn,
+    responder: Responder,
+    taken: Taken,
+    shim: Option<Box<Shim>>,
+    accepts_repairs: bool,
+    rtt_ns: Option<u64>,
+}
+
+/// Packets of a run as bytes, with repairs among them.
+#[derive(Debug, Default)]
+pub struct Coded {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Coded {
+    /// Packets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// A packet, trailer included.
+    ///
+    /// # Panics
+    /// If there is no such packet.
+    #[must_use]
+    pub fn packet(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start as usize..self.ends[index] as usize]
+    }
+
+    fn push(&mut self, packet: &[u8], seal: Seal) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(packet);
+        self.bytes.resize(self.bytes.len() + seal.bytes(), 0);
+        let (covered, trailer) = self.bytes[start..].split_at_mut(packet.len());
+        seal.emit_trailer_of(covered, trailer);
+        self.ends.push(self.bytes.len() as u32);
+    }
+}
+
+impl Lane {
+    /// The lane of a queue pair with this configuration ([`crate::QueuePair::accept`] gives the responder).
+    ///
+    /// # Errors
+    /// When no shim can have the strength.
+    pub fn new(
+        config: &RcConfig,
+        settings: ShimSettings,
+        responder: Responder,
+    ) -> Result<Self, StrengthError> {
+        Ok(Self {
+            number: config.number,
+            responder,
+            taken: Taken::default(),
+            shim: settings.shim(config.number)?,
+            accepts_repairs: settings != ShimSettings::Off,
+            rtt_ns: None,
+        })
+    }
+
+    /// What the queue pair is to be told ([`crate::QueuePair::on_taken`]).
+    pub fn taken(&mut self) -> &mut Taken {
+        if let Some(shim) = &self.shim {
+            self.taken.shim = Some(shim.counters());
+        }
+        &mut self.taken
+    }
+
+    /// The queue pair's round trip, once it is known: how long gaps may stay open.
+    pub fn set_rtt_ns(&mut self, rtt_ns: u64) {
+        if self.rtt_ns.replace(rtt_ns) != Some(rtt_ns)
+            && let Some(shim) = &mut self.shim
+        {
+            shim.set_hold_ns_max(rtt_ns / HOLDS_PER_RTT);
+        }
+    }
+
+    /// The queue pair is over ([`crate::QueuePair::take_stop`]).
+    pub fn stop(&mut self) {
+        self.responder.stop(&mut self.taken);
+    }
+
+    /// Takes a packet, from the BTH to the pad.
+    pub fn receive(
+        &mut self,
+        now_ns: u64,
+        shared: &mut Shared,
+        packet: &[u8],
+        sink: &mut dyn AnswerSink,
+    ) {
+        let is_repair = packet.first() == Some(&REPAIR_OPCODE);
+        if is_repair && self.shim.is_none() && self.accepts_repairs {
+            self.accept_repairs();
+        }
+        let mut above = Above { responder: &mut self.responder, taken: &mut self.taken, sink };
+        match &mut self.shim {
+            Some(shim) => shim.on_receive(now_ns, shared, packet, &mut above),
+            None if is_repair => above.taken.refusals.stray += 1,
+            None => above.take(packet, How::Passed),
+        }
+    }
+
+    #[cold]
+    fn accept_repairs(&mut self) {
+        let mut shim = Shim::new(ShimConfig::new(self.number)).ok().map(Box::new);
+        if let (Some(shim), Some(rtt_ns)) = (&mut shim, self.rtt_ns) {
+            shim.set_hold_ns_max(rtt_ns / HOLDS_PER_RTT);
+        }
+        self.shim = shim;
+    }
+
+    /// When [`Lane::on_timeout`] is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.shim.as_ref()?.poll_timeout()
+    }
+
+    /// Time has passed: a gap may be given up.
+    pub fn on_timeout(&mut self, now_ns: u64, shared: &mut Shared, sink: &mut dyn AnswerSink) {
+        let mut above = Above { responder: &mut self.responder, taken: &mut self.taken, sink };
+        if let Some(shim) = &mut self.shim {
+            shim.on_timeout(now_ns, shared, &mut above);
+        }
+    }
+
+    /// Whether packets that leave must go through [`Lane::encode`].
+    #[must_use]
+    pub fn encodes(&self) -> bool {
+        self.shim.as_ref().is_some_and(|shim| shim.encoder().next_strength().is_some())
+    }
+
+    /// Makes the packets of a run, with the repairs that follow them, each ended by `seal`.
+    pub fn encode(&mut self, shared: &mut Shared, run: &Run, seal: Seal) -> Coded {
+        let mut coded = Coded::default();
+        let mut out = [0; RC_HEADER_BYTES_MAX + crate::MTU_BYTES_MAX as usize];
+        let (mut repairs, mut repair_bytes) = (0, 0);
+        for index in 0..run.len() {
+            let bytes = run.emit(index, &mut out);
+            let Some(shim) = &mut self.shim else {
+                coded.push(&out[..bytes], seal);
+                continue;
+            };
+            shim.on_send(shared, &out[..bytes], &mut |leaving, packet| {
+                coded.push(packet, seal);
+                if leaving != Leaving::Data {
+                    repairs += 1;
+                    repair_bytes += (packet.len() + seal.bytes()) as u64;
+                }
+            });
+        }
+        if repairs > 0 {
+            let told = &mut self.taken.repairs;
+            told.packets += repairs;
+            told.bytes += repair_bytes;
+            told.psn_end = run.request_end().or(told.psn_end);
+        }
+        coded
+    }
+
+    /// What the shim did, if there is one.
+    #[must_use]
+    pub fn shim(&self) -> Option<&Shim> {
+        self.shim.as_deref()
+    }
+
+    /// Gives back what it has of the shared memory.
+    pub fn release(self, shared: &mut Shared) {
+        if let Some(shim) = self.shim {
+            shim.release(shared);
+        }
+    }
+}
+
+/// The connection above the shim.
+struct Above<'l> {
+    responder: &'l mut Responder,
+    taken: &'l mut Taken,
+    sink: &'l mut dyn AnswerSink,
+}
+
+impl Upper for Above<'_> {
+    fn take(&mut self, packet: &[u8], _how: How) {
+        match RcHeader::parse(packet, 0) {
+            Ok((header, payload)) if header.opcode.is_request() => {
+                self.sink.before_request();
+                self.responder.take(&header, payload, self.taken);
+            }
+            Ok((header, payload)) => self.sink.on_answer(&header, payload),
+            Err(error) => self.sink.on_rejected(error),
+        }
+    }
+
+    fn place_ahead(&mut self, packet: &[u8]) -> bool {
+        let Ok((header, payload)) = RcHeader::parse(packet, 0) else { return false };
+        if header.opcode.is_request() {
+            self.sink.before_request();
+            self.responder.place_ahead(&header, payload)
+        } else {
+            self.sink.place_answer_ahead(&header, payload)
+        }
+    }
+
+    fn placed(&mut self, headers: &[u8], payload_bytes: usize) {
+        let Ok(header) = RcHeader::parse_headers(headers) else { return };
+        if header.opcode.is_request() {
+            self.sink.before_request();
+            self.responder.take_placed(&header, payload_bytes, self.taken);
+        } else {
+            self.sink.on_placed_answer(&header, payload_bytes);
+        }
+    }
+}
