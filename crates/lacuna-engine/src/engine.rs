@@ -17,6 +17,7 @@ use crate::run_queue::RunQueue;
 use crate::time::{Time, Timers};
 use core::time::Duration;
 use lacuna_burst::Datapath;
+use lacuna_lowar::Shared;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -56,6 +57,8 @@ pub struct Engine<T> {
     /// Events noted under a lock, delivered once it is released.
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Arc<Counters>,
+    /// Memory of the repair shims of reliable connections: coding units and packets that wait.
+    pub(crate) repair_memory: Box<Shared>,
     refused: Refused,
     /// When to query the datapaths' drop counters; `None` if nothing was received since.
     drops_due_ns: Option<u64>,
@@ -88,6 +91,7 @@ impl<T: Time> Engine<T> {
             idle: Idle::new(spin),
             events: VecDeque::new(),
             counters: Arc::default(),
+            repair_memory: Box::default(),
             refused: Refused::default(),
             drops_due_ns: Some(0),
             drops_counted_ns: 0,
@@ -137,8 +141,13 @@ impl<T: Time> Engine<T> {
 
     /// Stops serving a queue pair.
     pub fn remove(&mut self, number: u32) {
-        let local = self.locals.remove(number);
-        self.idle.on_patience(local.map(|local| local.patience), None);
+        let Some(local) = self.locals.remove(number) else { return };
+        self.idle.on_patience(Some(local.patience), None);
+        for lane in local.lanes {
+            if let Lane::Rc(rc) = lane {
+                rc.lane.release(&mut self.repair_memory);
+            }
+        }
     }
 
     /// Gives a queue pair a turn in the next step: it has something to send, or to tell the peer.
@@ -312,6 +321,7 @@ impl<T: Time> Engine<T> {
             unsettled: &mut self.unsettled,
             timers: &mut self.timers,
             counters: &self.counters,
+            repair_memory: &mut self.repair_memory,
             events: &mut self.events,
             on_event,
             untold: None,

@@ -10,17 +10,16 @@ use crate::books::State;
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::icrc::IcrcCheck;
-use crate::kinds::{Lane, Machine};
+use crate::kinds::{Lane, LockedAnswers, Machine, RcLane};
 use crate::locals::{Local, Locals};
 use crate::run_queue::RunQueue;
 use crate::time::{Time, Timers};
 use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
+use lacuna_lowar::Shared;
 use lacuna_place::burst::BurstPlacer;
-use lacuna_wire::rc::{RcHeader, is_rc};
-use lacuna_wire::{
-    DataHeader, Packet, PacketError, Qpn, Seal, check_crc32c, destination, parse, parse_data,
-};
+use lacuna_wire::rc::{REPAIR_OPCODE, RcHeader, RepairHeader, is_rc, rc_destination};
+use lacuna_wire::{DataHeader, Packet, PacketError, Qpn, Seal, check_crc32c, parse, parse_data};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -50,6 +49,8 @@ pub(crate) struct Intake<'e, T> {
     pub(crate) unsettled: &'e mut Vec<u32>,
     pub(crate) timers: &'e mut Timers,
     pub(crate) counters: &'e Counters,
+    /// Memory of the engine's repair shims.
+    pub(crate) repair_memory: &'e mut Shared,
     /// Events noted under a lock.
     pub(crate) events: &'e mut VecDeque<Event>,
     pub(crate) on_event: &'e mut dyn FnMut(Event),
@@ -170,57 +171,57 @@ impl<T: Time> Intake<'_, T> {
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
     ) {
         self.tell_placed();
-        let nobodys = |counters: &Counters| match RcHeader::parse(first, Seal::default().bytes())
-            .and_then(|_| check_crc32c(first))
-        {
-            Ok(()) => counters.unknown(),
-            Err(error) => counters.reject(&error),
+        let nobodys = |counters: &Counters| {
+            let trailer_bytes = Seal::default().bytes();
+            let read = match first.first() == Some(&REPAIR_OPCODE) {
+                true => RepairHeader::parse(first, trailer_bytes).map(drop),
+                false => RcHeader::parse(first, trailer_bytes).map(drop),
+            };
+            match read.and_then(|()| check_crc32c(first)) {
+                Ok(()) => counters.unknown(),
+                Err(error) => counters.reject(&error),
+            }
         };
-        let number = destination(first).map_or(0, Qpn::queue_pair);
+        let number = rc_destination(first).map_or(0, Qpn::queue_pair);
         let local = self.locals.get_mut(number);
         let Some(local) = local else { return nobodys(self.counters) };
         let Local { books, lanes, .. } = local;
-        let Some(Lane::Rc(lane)) = lanes.get_mut(self.position) else {
+        let Some(Lane::Rc(RcLane { lane, .. })) = lanes.get_mut(self.position) else {
             return nobodys(self.counters);
         };
         let seal = books.seal();
         let mut packet = first;
-        let mut locked = None;
+        let mut answers = LockedAnswers::new(self.now_ns, books, self.counters);
         loop {
             let checked = match seal {
                 Seal::Icrc => self.icrc.check_any(batch, packet),
                 Seal::Crc32c => check_crc32c(packet),
             };
-            match checked.and_then(|()| RcHeader::parse(packet, seal.bytes())) {
-                Ok((header, payload)) if header.opcode.is_request() => {
-                    // No key is pinned under the lock.
-                    locked = None;
-                    lane.responder.take(&header, payload, &mut lane.taken);
-                }
-                Ok((header, payload)) => {
-                    let state = locked.get_or_insert_with(|| books.lock());
-                    if let Machine::Rc(qp) = &mut state.machine {
-                        qp.on_answer(self.now_ns, &header, payload);
-                    }
+            match checked {
+                Ok(()) => {
+                    let covered = &packet[..packet.len() - seal.bytes()];
+                    lane.receive(self.now_ns, self.repair_memory, covered, &mut answers);
                 }
                 Err(error) => self.counters.reject(&error),
             }
             let is_next = |next: &&[u8]| {
-                is_rc(next) && destination(next).map(Qpn::queue_pair) == Some(number)
+                is_rc(next) && rc_destination(next).map(Qpn::queue_pair) == Some(number)
             };
             match packets.next_if(is_next) {
                 Some(next) => packet = next,
                 None => break,
             }
         }
-        let mut state = locked.unwrap_or_else(|| books.lock());
-        if let Machine::Rc(qp) = &mut state.machine {
-            qp.on_taken(&mut lane.taken);
+        if let Some(qp) = answers.qp() {
+            qp.on_taken(self.now_ns, lane.taken());
+            if let Some(rtt_ns) = qp.rtt_ns() {
+                lane.set_rtt_ns(rtt_ns);
+            }
             if qp.take_news() {
                 self.events.push_back(Event::Completed(number));
             }
         }
-        drop(state);
+        drop(answers);
         while let Some(event) = self.events.pop_front() {
             (self.on_event)(event);
         }

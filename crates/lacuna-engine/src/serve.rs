@@ -2,11 +2,12 @@
 
 use crate::books::{Books, State};
 use crate::channel::{Channel, address};
+use crate::counters::Counters;
 use crate::engine::Engine;
-use crate::kinds::{Lane, Machine, RcRun, Run};
-use crate::locals::FEW_QUEUE_PAIRS;
+use crate::kinds::{Lane, LockedAnswers, Machine, RcPackets, RcRun, Run};
+use crate::locals::{FEW_QUEUE_PAIRS, Local};
 use crate::time::Time;
-use core::net::SocketAddr;
+use lacuna_lowar::Shared;
 use lacuna_wire::rc::RC_HEADER_BYTES_MAX;
 use std::sync::Arc;
 
@@ -17,26 +18,15 @@ impl<T: Time> Engine<T> {
         local.is_ready = false;
         local.unsettle(number, &mut self.unsettled);
         let is_due = std::mem::take(&mut local.is_due);
+        if matches!(local.lanes.first(), Some(Lane::Rc(_))) {
+            return self.serve_rc(now_ns, number, is_due);
+        }
         let mut state = local.books.lock();
         let State { machine, addresses } = &mut *state;
         let qp = match machine {
             Machine::Sdr(qp) => qp,
-            Machine::Rc(qp) => {
-                let goes_on = serve_rc(
-                    now_ns,
-                    is_due,
-                    (qp, addresses),
-                    (&local.books, &local.lanes),
-                    &mut self.channels,
-                );
-                drop(state);
-                if goes_on {
-                    local.is_ready = true;
-                    self.ready.requeue(number, self.ready.len() >= FEW_QUEUE_PAIRS);
-                }
-                return;
-            }
-            Machine::Reserved(_) | Machine::Probing(..) => return,
+            // Without a lane there is nothing to send from here.
+            Machine::Rc(_) | Machine::Reserved(_) | Machine::Probing(..) => return,
         };
         if is_due {
             qp.on_timeout(now_ns);
@@ -82,33 +72,71 @@ impl<T: Time> Engine<T> {
     }
 }
 
-/// Lets a reliable connection send; whether the turn was too short for all that it has.
-fn serve_rc(
+impl<T: Time> Engine<T> {
+    /// The same of a reliable connection.
+    fn serve_rc(&mut self, now_ns: u64, number: u32, is_due: bool) {
+        let Some(Local { books, lanes, is_ready, .. }) = self.locals.get_mut(number) else { return };
+        let (counters, repair_memory) = (&self.counters, &mut *self.repair_memory);
+        let turn = RcTurn { now_ns, is_due, books, counters, repair_memory };
+        if serve_rc(turn, lanes, &mut self.channels) {
+            *is_ready = true;
+            self.ready.requeue(number, self.ready.len() >= FEW_QUEUE_PAIRS);
+        }
+    }
+}
+
+/// What an engine has for the turn of a reliable connection.
+struct RcTurn<'e> {
     now_ns: u64,
     is_due: bool,
-    (qp, addresses): (&mut lacuna_rc::QueuePair, &[Option<SocketAddr>]),
-    (books, lanes): (&Arc<Books>, &[Lane]),
-    channels: &mut [Channel],
-) -> bool {
+    books: &'e Arc<Books>,
+    counters: &'e Counters,
+    repair_memory: &'e mut Shared,
+}
+
+/// Lets a reliable connection send; whether the turn was too short for all that it has. Packets that go
+/// through a shim are made outside of the lock.
+fn serve_rc(turn: RcTurn<'_>, lanes: &mut [Lane], channels: &mut [Channel]) -> bool {
+    let RcTurn { now_ns, is_due, books, counters, repair_memory } = turn;
+    let own = lanes.iter_mut().enumerate().find_map(|(at, lane)| match lane {
+        Lane::Rc(own) => Some((at, &mut own.lane)),
+        Lane::Sdr(_) => None,
+    });
+    let Some((position, lane)) = own else { return false };
+    let Some(channel) = channels.get_mut(position) else { return false };
+    if is_due {
+        lane.on_timeout(now_ns, repair_memory, &mut LockedAnswers::new(now_ns, books, counters));
+    }
+    let (seal, index) = (books.seal(), channel.index);
+    let run_of = |packets| Run::Rc(Box::new(RcRun { packets, seal, channel: index }));
+    let mut state = books.lock();
+    let State { machine: Machine::Rc(qp), addresses } = &mut *state else { return false };
+    qp.on_taken(now_ns, lane.taken());
     if is_due {
         qp.on_timeout(now_ns);
     }
-    let lane = lanes.iter().position(|lane| matches!(lane, Lane::Rc(_)));
-    let Some(channel) = lane.and_then(|position| channels.get_mut(position)) else { return false };
     let Some(to) = address(addresses, channel.index) else { return false };
     if channel.is_blocked {
         return false;
     }
-    let seal = books.seal();
     let packet_bytes = qp.config().mtu_bytes as usize + RC_HEADER_BYTES_MAX + seal.bytes();
     channel.bundle(packet_bytes as u32);
     let mut left = channel.turn_packets;
+    let encodes = lane.encodes();
+    let mut to_encode = Vec::new();
     while left > 0 {
         let run = qp.poll_answer(now_ns, left).or_else(|| qp.poll_request(now_ns, left));
-        let Some(run) = run else { return false };
+        let Some(run) = run else { break };
         left = left.saturating_sub(run.len() as u32);
-        let run = Run::Rc(Box::new(RcRun { run, seal, channel: channel.index }));
-        channel.packetizer.push(to, run, books.clone());
+        match encodes {
+            true => to_encode.push(run),
+            false => channel.packetizer.push(to, run_of(RcPackets::Run(run)), books.clone()),
+        }
     }
-    true
+    drop(state);
+    for run in to_encode {
+        let coded = lane.encode(repair_memory, &run, seal);
+        channel.packetizer.push(to, run_of(RcPackets::Coded(coded)), books.clone());
+    }
+    left == 0
 }

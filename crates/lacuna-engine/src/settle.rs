@@ -6,7 +6,7 @@ use crate::channel::{Channel, address};
 use crate::engine::{BLOCKED_RETRY_NS, Engine};
 use crate::event::Event;
 use crate::idle::Patience;
-use crate::kinds::{Lane, Machine};
+use crate::kinds::{Lane, Machine, RcLane};
 use crate::time::Time;
 use core::net::SocketAddr;
 use lacuna_proto::probe::Prober;
@@ -166,19 +166,21 @@ impl<T: Time> Settler<'_, T> {
         lanes: &mut [Lane],
         books: &Books,
     ) -> Settled {
-        if qp.take_stop() {
-            for lane in lanes {
-                if let Lane::Rc(lane) = lane {
-                    lane.responder.stop(&mut lane.taken);
-                    qp.on_taken(&mut lane.taken);
-                }
+        let must_stop = qp.take_stop();
+        let mut due_ns = qp.poll_timeout();
+        for lane in lanes {
+            let Lane::Rc(RcLane { lane, .. }) = lane else { continue };
+            if must_stop {
+                lane.stop();
             }
+            qp.on_taken(now_ns, lane.taken());
+            due_ns = [due_ns, lane.poll_timeout()].into_iter().flatten().min();
         }
         if qp.take_news() {
             self.events.push_back(Event::Completed(books.number()));
         }
         let is_blocked = self.channels.iter().any(|own| own.is_blocked);
-        let due_ns = not_before_retry(qp.poll_timeout(), now_ns, is_blocked);
+        let due_ns = not_before_retry(due_ns, now_ns, is_blocked);
         Settled { due_ns, patience: Patience::of_path(qp.rtt_ns()) }
     }
 

@@ -1,6 +1,6 @@
 //! Reliable connections in the engine: beside SDR's queue pairs, over links that lose and damage.
 
-use lacuna_engine::harness::{Handle, Links, Net, Place};
+use lacuna_engine::harness::{Flights, Handle, Links, Net, Packet, Place, Sent, Wire};
 use lacuna_engine::{Books, Event, Lane, Machine, RcLane, State};
 use lacuna_link::{Chances, Fraction, Loss, PipeConfig, SplitMix64};
 use lacuna_path::controller::{AnyController, Fixed};
@@ -8,8 +8,9 @@ use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
 use lacuna_rc::{
     Done, Flags, Operation, Peer, QueuePair, RcConfig, ReceiveQueue, RecvWork, Remote, SendWork,
-    Verb,
+    ShimSettings, Verb,
 };
+use lacuna_wire::rc::{CodeKind, REPAIR_OPCODE, Strength};
 use lacuna_wire::{Qpn, Seal};
 use std::sync::Arc;
 
@@ -43,8 +44,19 @@ fn config(number: u32) -> RcConfig {
     RcConfig::new(Qpn::new(number, 0, 0), 1024, controller)
 }
 
+/// A shim with a repair for so many packets.
+fn lowar(block_packets: u16) -> ShimSettings {
+    let strength = Strength { block_packets, repairs: 1, code: CodeKind::Xor };
+    ShimSettings::Protect { strength, caps_short_blocks: false }
+}
+
 /// A connection between two hosts, by queue pairs of these numbers.
-fn connect(net: &mut Net, hosts: [usize; 2], numbers: [u32; 2]) -> [End; 2] {
+fn connect(
+    net: &mut Net,
+    hosts: [usize; 2],
+    numbers: [u32; 2],
+    shims: [ShimSettings; 2],
+) -> [End; 2] {
     let configs = numbers.map(config);
     let peers = [1, 0].map(|at: usize| Peer {
         number: configs[at].number,
@@ -67,7 +79,8 @@ fn connect(net: &mut Net, hosts: [usize; 2], numbers: [u32; 2]) -> [End; 2] {
         let machine = Machine::Rc(Box::new(qp));
         let state = State { machine, addresses: [Some(far)].into_iter().collect() };
         let books = Books::new(numbers[at], 0, Seal::default(), state, 1);
-        let lane = Lane::Rc(RcLane::new(0, responder));
+        let lane = lacuna_rc::Lane::new(&configs[at], shims[at], responder).unwrap();
+        let lane = Lane::Rc(RcLane::new(0, lane));
         let handle = net.open(hosts[at], books, vec![lane]);
         End { handle, host: hosts[at], region, key }
     })
@@ -118,10 +131,12 @@ fn pipe(loss_ppm: u32) -> PipeConfig {
 
 #[test]
 fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
-    for (seed, loss_ppm) in [(1, 0), (2, 2_000), (3, 20_000)] {
+    let grid = [(1, 0, 0), (2, 2_000, 0), (3, 20_000, 0), (4, 0, 8), (5, 2_000, 32), (6, 20_000, 4)];
+    for (seed, loss_ppm, block_packets) in grid {
         let (mut net, mut links) = (Net::new(), Links::new(pipe(loss_ppm), seed));
         let hosts = [net.add_host(1), net.add_host(1)];
-        let [near, far] = connect(&mut net, hosts, [3, 5]);
+        let shim = if block_packets == 0 { ShimSettings::Off } else { lowar(block_packets) };
+        let [near, far] = connect(&mut net, hosts, [3, 5], [shim; 2]);
         let data = SplitMix64::new(seed).bytes(300_000);
         let (target, into) = (region(data.len()), region(data.len()));
         far.with(&mut net, |qp| qp.post_recv(RecvWork { id: 9, into: all_of(&target) })).unwrap();
@@ -145,7 +160,16 @@ fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
         assert_eq!(bytes_of(&target, data.len()), data);
         assert_eq!(bytes_of(&into, data.len()), data);
         let stats = near.with(&mut net, |qp| qp.stats());
-        assert_eq!(stats.retransmitted_packets == 0, loss_ppm == 0, "{stats:?}");
+        if loss_ppm == 0 || block_packets == 0 {
+            assert_eq!(stats.retransmitted_packets == 0, loss_ppm == 0, "{stats:?}");
+        }
+        let recovered = [&near, &far].map(|end| {
+            let shim = end.with(&mut net, |qp| qp.stats().shim);
+            assert_eq!(shim.is_some(), block_packets > 0);
+            shim.map_or(0, |shim| shim.received.packets_recovered)
+        });
+        let is_helped = recovered.iter().sum::<u64>() > 0;
+        assert_eq!(is_helped, loss_ppm > 0 && block_packets > 0, "{recovered:?}");
     }
 }
 
@@ -153,7 +177,7 @@ fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
 fn a_closed_connection_gives_everything_back() {
     let (mut net, mut links) = (Net::new(), Links::new(pipe(0), 1));
     let hosts = [net.add_host(1), net.add_host(1)];
-    let [near, far] = connect(&mut net, hosts, [3, 5]);
+    let [near, far] = connect(&mut net, hosts, [3, 5], [ShimSettings::Off; 2]);
     let target = region(1 << 19);
     for id in 0..2 {
         far.with(&mut net, |qp| qp.post_recv(RecvWork { id, into: all_of(&target) })).unwrap();
@@ -171,4 +195,50 @@ fn a_closed_connection_gives_everything_back() {
     let before = bytes_of(&target, 1 << 19);
     net.run_until(SECOND, &mut links, |_| false);
     assert_eq!(bytes_of(&target, 1 << 19), before, "nothing is written any more");
+}
+
+/// Links that note what the first host sends.
+struct Watched {
+    links: Links,
+    data: Vec<Vec<u8>>,
+    repairs: usize,
+}
+
+impl Wire for Watched {
+    fn carry(&mut self, now_ns: u64, sent: Sent, flights: &mut Flights) {
+        if let (0, Packet::Bytes(bytes)) = (sent.from.host, &sent.packet) {
+            match bytes[0] == REPAIR_OPCODE {
+                true => self.repairs += 1,
+                false => self.data.push(bytes.clone()),
+            }
+        }
+        self.links.carry(now_ns, sent, flights);
+    }
+}
+
+#[test]
+fn data_packets_are_the_same_bytes_with_a_shim_and_without() {
+    let sent = [ShimSettings::Off, lowar(32)].map(|shim| {
+        let links = Links::new(pipe(0), 1);
+        let (mut net, mut wire) = (Net::new(), Watched { links, data: Vec::new(), repairs: 0 });
+        let hosts = [net.add_host(1), net.add_host(1)];
+        let [near, far] = connect(&mut net, hosts, [3, 5], [shim, ShimSettings::Accept]);
+        for id in 0..20 {
+            let data = SendBuffer::from(SplitMix64::new(id).bytes(1 << (id % 18)));
+            let target = region(data.len());
+            far.with(&mut net, |qp| qp.post_recv(RecvWork { id, into: all_of(&target) })).unwrap();
+            let write = Verb::Write { data: data.clone(), remote: far.remote(0), immediate: None };
+            near.post(&mut net, 2 * id, write);
+            near.post(&mut net, 2 * id + 1, Verb::Send { data, immediate: Some(77) });
+        }
+        let mut done = 0;
+        assert!(net.run_until(60 * SECOND, &mut wire, |net| {
+            done += near.take_done(net).len();
+            done == 40
+        }));
+        (wire.data, wire.repairs)
+    });
+    let [(without, none), (with, some)] = sent;
+    assert!(with == without);
+    assert!(none == 0 && some > 40, "{some} repairs");
 }

@@ -41,6 +41,14 @@ pub enum ShimSettings {
 }
 
 impl ShimSettings {
+    /// Checks the strength.
+    ///
+    /// # Errors
+    /// When no shim can have it.
+    pub fn check(self) -> Result<(), StrengthError> {
+        self.shim(Qpn::from_bits(0)).map(drop)
+    }
+
     /// The shim to begin with; `None` if there is none yet.
     fn shim(self, number: Qpn) -> Result<Option<Box<Shim>>, StrengthError> {
         let Self::Protect { strength, caps_short_blocks } = self else { return Ok(None) };

@@ -1,8 +1,9 @@
 //! Reliable connections over plain UDP: the verbs of RDMA (SEND, WRITE, READ, atomic operations), in order
-//! and exactly once, with the packets of RoCEv2 and go-back-N.
+//! and exactly once, with the packets of RoCEv2 and go-back-N, and LoWAR's repairs below it.
 //!
 //! For programs that want just these semantics, and as a baseline: on a lossy long path selective repeat
-//! ([`crate::Connection`]) keeps far more of the rate. The two ends exchange [`QueuePair::info`] by any means.
+//! ([`crate::Connection`]) keeps far more of the rate than go-back-N alone. [`Settings::shim`] repairs most
+//! losses before the connection sees them. The two ends exchange [`QueuePair::info`] by any means.
 //!
 //! ```no_run
 //! use lacuna::rc::{Flags, SendWork, Settings, Verb};
@@ -41,8 +42,10 @@ use std::time::Duration;
 pub use lacuna_rc::{
     AckTimeout, ConfigError, Done, Failure, Flags, MTU_BYTES_MAX, MTU_BYTES_MIN, Operation,
     PostError, QpState, RcStats, ReceiveQueue, Received, RecvWork, Refusals, Remote, Repair,
-    SendWork, Status, Verb,
+    SendWork, ShimSettings, Status, Verb,
 };
+pub use lacuna_lowar::{Counters as ShimCounters, DecoderCounters, EncoderCounters, StrengthError};
+pub use lacuna_wire::rc::{CodeKind, Strength};
 
 /// Headers and trailer of a packet with payload.
 const OVERHEAD_BYTES: u64 = 16 + IP_UDP_BYTES;
@@ -73,6 +76,9 @@ pub struct Settings {
     pub start_bits_per_s: Option<u64>,
     /// Receives that several queue pairs share; `None` is a queue of its own.
     pub receives: Option<Arc<ReceiveQueue>>,
+    /// Repairs of lost packets below the connection (LoWAR): which go along with what this end sends. Repairs
+    /// of the peer are used by default, whatever this end sends.
+    pub shim: ShimSettings,
 }
 
 impl Default for Settings {
@@ -89,6 +95,7 @@ impl Default for Settings {
             controller: ControllerConfig::default(),
             start_bits_per_s: None,
             receives: None,
+            shim: ShimSettings::default(),
         }
     }
 }
@@ -99,6 +106,9 @@ pub enum Error {
     /// A setting cannot be. The caller's fault.
     #[error(transparent)]
     Settings(#[from] ConfigError),
+    /// No repair shim can have the strength. The caller's fault.
+    #[error(transparent)]
+    Shim(#[from] StrengthError),
     /// The context has no more numbers, or the system refused something.
     #[error(transparent)]
     QueuePair(#[from] QueuePairError),
@@ -133,6 +143,7 @@ struct Owner {
     context: Context,
     shared: Arc<Shared>,
     start_bits_per_s: Option<u64>,
+    shim: ShimSettings,
 }
 
 impl Drop for Owner {
@@ -177,6 +188,7 @@ impl Context {
             }
         };
         config(Qpn::QUEUE_PAIR_MIN).check()?;
+        settings.shim.check()?;
         let receives = settings.receives.clone().unwrap_or_default();
         let shared = self.roster().open(keys.qkey, |number| {
             let qp = lacuna_rc::QueuePair::new(config(number), self.keys().clone(), receives);
@@ -187,6 +199,7 @@ impl Context {
                 context: self.clone(),
                 shared,
                 start_bits_per_s: settings.start_bits_per_s,
+                shim: settings.shim,
             }),
         })
     }
@@ -230,7 +243,7 @@ impl QueuePair {
     }
 
     fn connect_to(&self, info: RcInfo, address: SocketAddr) -> Result<(), Error> {
-        let responder = {
+        let lane = {
             let mut state = self.owner.shared.lock();
             let Machine::Rc(qp) = &mut state.machine else { unreachable!("made so") };
             let (here, there) = (qp.config().mtu_bytes, info.mtu_bytes);
@@ -240,6 +253,7 @@ impl QueuePair {
             let RcInfo { number, first_psn, answers_max, .. } = info;
             let peer = lacuna_rc::Peer { number, first_psn, answers_max };
             let responder = qp.accept(peer).ok_or(Error::State { state: qp.state() })?;
+            let lane = lacuna_rc::Lane::new(qp.config(), self.owner.shim, responder)?;
             let rate = self.owner.start_bits_per_s;
             let rate = rate.map(|rate_bits_per_s| StartRate { rate_bits_per_s });
             qp.start_at(self.owner.context.clock().now_ns(), rate, None);
@@ -247,9 +261,9 @@ impl QueuePair {
             if let Some(known) = state.addresses.iter_mut().next() {
                 *known = Some(crate::address::canonical(address));
             }
-            responder
+            lane
         };
-        let lane = Lane::Rc(RcLane::new(0, responder));
+        let lane = Lane::Rc(RcLane::new(0, lane));
         self.owner.context.roster().hand_out(self.owner.shared.number(), [lane]);
         self.owner.shared.kick();
         Ok(())

@@ -25,7 +25,7 @@ pub(crate) mod sdr;
 
 pub use early::Early;
 pub use rc::RcLane;
-pub(crate) use rc::RcRun;
+pub(crate) use rc::{LockedAnswers, RcPackets, RcRun};
 
 use lacuna_burst::{Burst, TrailerOffload};
 use lacuna_place::writer::ChannelWriter;
@@ -148,7 +148,7 @@ impl Run {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Sdr(run) => run.len(),
-            Self::Rc(rc) => rc.run.len(),
+            Self::Rc(rc) => rc.len(),
         }
     }
 
