@@ -75,7 +75,9 @@ impl<T: Time> Engine<T> {
 impl<T: Time> Engine<T> {
     /// The same of a reliable connection.
     fn serve_rc(&mut self, now_ns: u64, number: u32, is_due: bool) {
-        let Some(Local { books, lanes, is_ready, .. }) = self.locals.get_mut(number) else { return };
+        let Some(Local { books, lanes, is_ready, .. }) = self.locals.get_mut(number) else {
+            return;
+        };
         let (counters, repair_memory) = (&self.counters, &mut *self.repair_memory);
         let turn = RcTurn { now_ns, is_due, books, counters, repair_memory };
         if serve_rc(turn, lanes, &mut self.channels) {

@@ -131,7 +131,8 @@ fn pipe(loss_ppm: u32) -> PipeConfig {
 
 #[test]
 fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
-    let grid = [(1, 0, 0), (2, 2_000, 0), (3, 20_000, 0), (4, 0, 8), (5, 2_000, 32), (6, 20_000, 4)];
+    let grid =
+        [(1, 0, 0), (2, 2_000, 0), (3, 20_000, 0), (4, 0, 8), (5, 2_000, 32), (6, 20_000, 4)];
     for (seed, loss_ppm, block_packets) in grid {
         let (mut net, mut links) = (Net::new(), Links::new(pipe(loss_ppm), seed));
         let hosts = [net.add_host(1), net.add_host(1)];

@@ -18,6 +18,8 @@ use crate::run::Run;
 use lacuna_lowar::{How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
 use lacuna_wire::rc::{RC_HEADER_BYTES_MAX, REPAIR_OPCODE, RcHeader, Strength};
 use lacuna_wire::{PacketError, Qpn, Seal};
+use std::fmt;
+use std::str::FromStr;
 
 /// A gap stays open for this part of the round trip at most (LoWAR leaves the time open): far less than what
 /// going back costs, and short enough that a READ that is asked again finds no old gap.
@@ -38,6 +40,43 @@ pub enum ShimSettings {
         /// Whether short messages have only their share of repairs.
         caps_short_blocks: bool,
     },
+}
+
+/// Settings that cannot be read from their text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no repair shim: off, lowar:R:C or lowar:mds:R:C, such as lowar:32:1")]
+pub struct ParseShimError {
+    /// What was given.
+    pub text: String,
+}
+
+impl fmt::Display for ShimSettings {
+    /// `off`, `accept`, or `lowar:32:1`; the share of short messages is not in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Accept => f.write_str("accept"),
+            Self::Protect { strength, .. } => write!(f, "lowar:{strength}"),
+        }
+    }
+}
+
+impl FromStr for ShimSettings {
+    type Err = ParseShimError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseShimError { text: text.to_owned() };
+        match text {
+            "off" => Ok(Self::Off),
+            "accept" => Ok(Self::Accept),
+            _ => {
+                let strength = text.strip_prefix("lowar:").ok_or_else(error)?;
+                let strength = strength.parse().map_err(|_| error())?;
+                let settings = Self::Protect { strength, caps_short_blocks: false };
+                settings.check().map_err(|_| error()).map(|()| settings)
+            }
+        }
+    }
 }
 
 impl ShimSettings {

@@ -44,7 +44,7 @@ mod run;
 mod work;
 
 pub use config::{AckTimeout, ConfigError, MTU_BYTES_MAX, MTU_BYTES_MIN, Peer, RcConfig, Repair};
-pub use lane::{AnswerSink, Coded, Lane, ShimSettings};
+pub use lane::{AnswerSink, Coded, Lane, ParseShimError, ShimSettings};
 pub use qp::{QpState, QueuePair, RcStats};
 pub use receive_queue::ReceiveQueue;
 pub use responder::{Refusals, Responder, Taken};

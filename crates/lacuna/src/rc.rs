@@ -39,12 +39,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use lacuna_lowar::{Counters as ShimCounters, DecoderCounters, EncoderCounters, StrengthError};
 pub use lacuna_rc::{
     AckTimeout, ConfigError, Done, Failure, Flags, MTU_BYTES_MAX, MTU_BYTES_MIN, Operation,
-    PostError, QpState, RcStats, ReceiveQueue, Received, RecvWork, Refusals, Remote, Repair,
-    SendWork, ShimSettings, Status, Verb,
+    ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received, RecvWork, Refusals,
+    Remote, Repair, SendWork, ShimSettings, Status, Verb,
 };
-pub use lacuna_lowar::{Counters as ShimCounters, DecoderCounters, EncoderCounters, StrengthError};
 pub use lacuna_wire::rc::{CodeKind, Strength};
 
 /// Headers and trailer of a packet with payload.

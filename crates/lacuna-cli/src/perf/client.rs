@@ -136,7 +136,7 @@ fn measure_rc(
     let qp = rc::open(args, session)?;
     let described = rc::described(args, session, &qp);
     let (key, server) = ask(args, session, (None, Some(described)), stop)?;
-    rc::connect(&qp, session, server)?;
+    rc::connect(args, &qp, session, server)?;
     output.note(&rc::start_line(args, session));
     let refused_before = session.stats().context.refused_by_datapath;
     let cpu_before_s = cpu::process_s();

@@ -38,6 +38,7 @@ use crate::output::Output;
 use crate::pace::PaceArgs;
 use crate::{address, interrupt, listening, modes, units, wire};
 use clap::{Args, Subcommand};
+use lacuna::rc::ShimSettings;
 use lacuna::{DatapathKind, Mode, Progress, Region, Wire};
 use protocol::{Fill, Place, Request, Terms};
 use rc::Described;
@@ -71,6 +72,8 @@ Examples:
   lacuna perf client HOST --mode bounded --deadline 20ms
                                                what is there in time, and how much is lost
   lacuna perf client HOST --qp rc --verb write as an RDMA card would: in order, go-back-N
+  lacuna perf client HOST --qp rc --verb write --shim lowar:32:1
+                                               the same with a repair packet for each 32
   lacuna perf client HOST --verb read          read the server's memory, several reads in flight
   lacuna perf client HOST --verb write-imm --ping-pong -s 64
                                                the latency of a small write";
@@ -198,7 +201,14 @@ struct ClientArgs {
     #[arg(long, short, value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: Option<u32>,
     /// Messages in flight, 1024 at most
-    #[arg(long, short = 't', default_value_t = 16, value_name = "COUNT", value_parser = units::count(1..=1024u32))]
+    #[arg(
+        long,
+        short = 't',
+        visible_alias = "queue-depth",
+        default_value_t = 16,
+        value_name = "COUNT",
+        value_parser = units::count(1..=1024u32)
+    )]
     inflight: u32,
     /// Reliability; auto measures the path and says what it chose
     #[arg(long, default_value = "auto", value_parser = modes::parser())]
@@ -209,6 +219,10 @@ struct ClientArgs {
     /// Kind of queue pair
     #[arg(long, default_value = "sdr", value_parser = verb::qp_parser())]
     qp: String,
+    /// Repairs of lost packets below --qp rc, at both ends: off, or lowar:R:C, C repairs for each R packets of a
+    /// message, by exclusive or; lowar:mds:R:C by a code that repairs any C losses
+    #[arg(long, default_value = "off", value_name = "SHIM")]
+    shim: ShimSettings,
     /// Time after which an operation ends, with what came until then; of a receive it begins when it is posted,
     /// which the server does when an earlier one has ended
     #[arg(long, value_name = "TIME", value_parser = units::some_duration)]
@@ -247,6 +261,8 @@ impl ClientArgs {
         ];
         let refused = if let (true, Some((name, _))) = (is_rc, of_sdr.iter().find(|(_, is)| *is)) {
             Some(format!("{name} is not for --qp rc: leave it out, or take --qp sdr"))
+        } else if !is_rc && self.shim != ShimSettings::Off {
+            Some("--shim is below --qp rc: leave it out, or take --qp rc".to_owned())
         } else if is_rc && self.inflight > rc::DEPTH_MAX {
             Some(format!("--qp rc has --inflight {} at most", rc::DEPTH_MAX))
         } else if self.ping_pong && self.verb != Verb::WriteImm {

@@ -154,9 +154,25 @@ pub(super) struct Counters {
     /// Writes that the server's program was told of; `None` of other verbs.
     #[serde(default)]
     pub(super) told_messages: Option<u64>,
+    /// What the server's repair shim did, if it has one.
+    #[serde(default)]
+    pub(super) repairs: Option<Repairs>,
     /// What the server has sent, if it is the end that sends.
     #[serde(default)]
     pub(super) sent: Option<Sent>,
+}
+
+/// What the repair shim of an end did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Repairs {
+    /// Repair packets that it sent.
+    pub(super) sent: u64,
+    /// Blocks that it could not protect for want of memory.
+    pub(super) blocks_uncoded: u64,
+    /// Packets that were lost and computed from others.
+    pub(super) recovered: u64,
+    /// Gaps that were left to the connection.
+    pub(super) failed: u64,
 }
 
 /// What an end has sent.

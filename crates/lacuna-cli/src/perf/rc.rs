@@ -5,7 +5,7 @@
 //! the messages in flight. Twice as many receives are posted, so that a message that follows a completion at
 //! once finds one.
 
-use super::protocol::{Awaited, Counters, Done, Ended, Request, Sent, Terms};
+use super::protocol::{Awaited, Counters, Done, Ended, Repairs, Request, Sent, Terms};
 use super::receiving::lost;
 use super::report::{Facts, RcCounts};
 use super::sending::{Operations, Tally};
@@ -15,7 +15,9 @@ use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
 use lacuna::controller::ControllerConfig;
 pub(super) use lacuna::rc::QueuePair as End;
-use lacuna::rc::{self, Flags, RcStats, RecvWork, Remote, SendWork, Settings};
+use lacuna::rc::{
+    self, Flags, RcStats, RecvWork, Remote, SendWork, Settings, ShimCounters, ShimSettings,
+};
 use lacuna::{Connection, Reason, Region, SendBuffer, Wire};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -39,13 +41,26 @@ pub(super) struct Described {
     /// `QueuePair::info`, in hexadecimal.
     info: String,
     mtu_bytes: u32,
+    /// The shim that both ends are to have; none of a client of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shim: Option<String>,
 }
 
 impl Described {
-    fn of(qp: &End, session: &Connection, mtu_bytes: u32) -> Self {
+    fn of(qp: &End, session: &Connection, mtu_bytes: u32, shim: ShimSettings) -> Self {
         // The host is known from the session; only the port counts.
         let info = qp.info(session.peer().ip());
-        Self { info: info.iter().map(|byte| format!("{byte:02x}")).collect(), mtu_bytes }
+        Self {
+            info: info.iter().map(|byte| format!("{byte:02x}")).collect(),
+            mtu_bytes,
+            shim: (shim != ShimSettings::Off).then(|| shim.to_string()),
+        }
+    }
+
+    /// The shim that the server is asked for.
+    fn shim(&self) -> Result<ShimSettings, String> {
+        let shim = self.shim.as_deref().map_or(Ok(ShimSettings::Off), str::parse);
+        shim.map_err(|error| error.to_string())
     }
 
     /// Connects a queue pair to the one that is described, which is where the session's peer is.
@@ -72,18 +87,21 @@ pub(super) fn open(args: &ClientArgs, session: &Connection) -> Result<End, Failu
     // Another controller than `fixed` only begins at the rate.
     let is_fixed = matches!(controller, ControllerConfig::Fixed { .. });
     let start_bits_per_s = args.pace.rate.filter(|_| !is_fixed);
-    let settings = Settings { mtu_bytes, controller, start_bits_per_s, ..Settings::default() };
+    let shim = args.shim;
+    let settings =
+        Settings { mtu_bytes, controller, start_bits_per_s, shim, ..Settings::default() };
     let opened = session.queue_pair().context().rc_queue_pair(&settings);
     opened.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// What the server is told of the client's end.
 pub(super) fn described(args: &ClientArgs, session: &Connection, qp: &End) -> Described {
-    Described::of(qp, session, mtu_bytes(args, session))
+    Described::of(qp, session, mtu_bytes(args, session), args.shim)
 }
 
 /// Connects the client's end to the server's.
 pub(super) fn connect(
+    args: &ClientArgs,
     qp: &End,
     session: &Connection,
     described: Option<Described>,
@@ -92,6 +110,11 @@ pub(super) fn connect(
         let text = "the server is of an older version, which has no reliable connections";
         Failure::Network(text.to_owned())
     })?;
+    if args.shim != ShimSettings::Off && described.shim.is_none() {
+        let text =
+            "the server is of an older version, which has no --shim: update it, or leave it out";
+        return Err(Failure::Network(text.to_owned()));
+    }
     described.connect(qp, session).map_err(Failure::Network)
 }
 
@@ -180,7 +203,11 @@ impl Operations for Requests<'_> {
 /// What a user is told at the start.
 pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
     let mtu_bytes = mtu_bytes(args, session);
-    format!("reliable connection, go-back-N, {mtu_bytes} bytes a packet")
+    let shim = match args.shim {
+        ShimSettings::Off => String::new(),
+        shim => format!(", repairs {shim}"),
+    };
+    format!("reliable connection, go-back-N, {mtu_bytes} bytes a packet{shim}")
 }
 
 /// What the report says of the connection.
@@ -205,7 +232,21 @@ pub(super) fn facts(
             psn_naks: stats.psn_naks,
             rnr_naks: stats.rnr_naks,
             timeouts: stats.timeouts,
+            shim: args.shim.to_string(),
+            repairs: Repairs::of(stats),
         }),
+    }
+}
+
+impl Repairs {
+    fn of(stats: &RcStats) -> Self {
+        let ShimCounters { sent, received, .. } = stats.shim.unwrap_or_default();
+        Self {
+            sent: sent.repairs_sent,
+            blocks_uncoded: sent.blocks_uncoded,
+            recovered: received.packets_recovered,
+            failed: received.blocks_failed,
+        }
     }
 }
 
@@ -244,11 +285,12 @@ pub(super) struct Served<'a> {
 /// Makes the server's end for the client's, and says how it is described.
 pub(super) fn accept(session: &Connection, client: &Described) -> Result<(End, Described), String> {
     // What this end sends are answers, as fast as the client's end takes them.
-    let settings = Settings { mtu_bytes: client.mtu_bytes, ..Settings::default() };
+    let (mtu_bytes, shim) = (client.mtu_bytes, client.shim()?);
+    let settings = Settings { mtu_bytes, shim, ..Settings::default() };
     let qp = session.queue_pair().context().rc_queue_pair(&settings);
     let qp = qp.map_err(|error| error.to_string())?;
     client.connect(&qp, session)?;
-    let described = Described::of(&qp, session, client.mtu_bytes);
+    let described = Described::of(&qp, session, mtu_bytes, shim);
     Ok((qp, described))
 }
 
@@ -403,6 +445,7 @@ impl<'a> Served<'a> {
                 ..Sent::default()
             }),
             lost_bytes: Some(0),
+            repairs: stats.shim.map(|_| Repairs::of(&stats)),
             ended: Ended::from([(Reason::Whole.name().to_owned(), whole)]),
             ..self.counters.clone()
         }

@@ -4,7 +4,7 @@
 //! counters are missing if it died, or did not send them before an interrupted client left.
 
 use super::ClientArgs;
-use super::protocol::{Counters, Ended, Sent};
+use super::protocol::{Counters, Ended, Repairs, Sent};
 use super::sending::{Measured, Tally};
 use super::verb::Verb;
 use crate::capture::Captured;
@@ -32,7 +32,7 @@ pub(super) struct Facts {
 }
 
 /// What the requester of a reliable connection counts.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct RcCounts {
     /// Refusals "sequence error".
     pub(super) psn_naks: u64,
@@ -40,6 +40,32 @@ pub(super) struct RcCounts {
     pub(super) rnr_naks: u64,
     /// Timeouts that expired.
     pub(super) timeouts: u64,
+    /// The repair shim of both ends.
+    pub(super) shim: String,
+    /// What this end's did.
+    #[serde(skip)]
+    pub(super) repairs: Repairs,
+}
+
+/// What the repair shims of a reliable connection did: of the end that sends, and of the one that receives.
+#[derive(Debug, Serialize)]
+pub(super) struct Repaired {
+    pub(super) repairs_sent: Option<u64>,
+    pub(super) blocks_uncoded: Option<u64>,
+    pub(super) packets_recovered: Option<u64>,
+    pub(super) blocks_failed: Option<u64>,
+}
+
+impl Repaired {
+    fn new(here: Repairs, there: Option<Repairs>, is_read: bool) -> Self {
+        let (sender, receiver) = if is_read { (there, Some(here)) } else { (Some(here), there) };
+        Self {
+            repairs_sent: sender.map(|sender| sender.sent),
+            blocks_uncoded: sender.map(|sender| sender.blocks_uncoded),
+            packets_recovered: receiver.map(|receiver| receiver.recovered),
+            blocks_failed: receiver.map(|receiver| receiver.failed),
+        }
+    }
 }
 
 impl Facts {
@@ -113,6 +139,8 @@ pub(super) struct Report {
     /// Counts of a reliable connection.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(super) rc: Option<RcCounts>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) repaired: Option<Repaired>,
     #[serde(flatten)]
     pub(super) counted: Counted,
     /// Processor time of both ends per 10^9 bytes of payload; `None` if the
@@ -184,6 +212,10 @@ impl Report {
             ..Counted::new(counters, args.size)
         });
         let counted = counted.unwrap_or_default();
+        let repaired = facts.rc.as_ref().map(|rc| {
+            let there = counters.as_ref().and_then(|counters| counters.repairs);
+            Repaired::new(rc.repairs, there, is_read)
+        });
         let arrived_share = 1.0 - counted.missing_share.unwrap_or(0.0);
         let payload_bytes = iterations as f64 * args.size as f64;
         let packets = args.size.div_ceil(u64::from(facts.mtu_bytes)).max(1);
@@ -220,6 +252,7 @@ impl Report {
             encode_s: sent.encode_s,
             auto: facts.auto,
             rc: facts.rc,
+            repaired,
             counted,
             // Processor time covers all messages, warm-up included.
             cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
@@ -267,12 +300,28 @@ impl Report {
             ),
         ];
         let Counted { missing_chunks, missing_share, incomplete_messages, .. } = self.counted;
-        if let Some(RcCounts { psn_naks, rnr_naks, timeouts }) = self.rc {
+        if let Some(RcCounts { psn_naks, rnr_naks, timeouts, .. }) = &self.rc {
             lines.push(format!(
                 " sent {}, retransmitted {}; refused for a gap {psn_naks}, for want of a receive {rnr_naks}; timeouts {timeouts}{}",
                 show_count(self.sent_packets, "packet"),
                 self.retransmitted_packets,
                 self.cpu_s_per_gbyte.map_or(String::new(), |cpu_s| format!("; {cpu_s:.3} CPU-s per GB")),
+            ));
+        }
+        if let Some(Repaired {
+            repairs_sent: Some(sent @ 1..),
+            packets_recovered,
+            blocks_failed,
+            ..
+        }) = self.repaired
+        {
+            let known =
+                |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+            lines.push(format!(
+                " repairs {sent} ({:.1} % of the packets); recovered {} of the lost packets, gaps left to the connection {}",
+                sent as f64 * 100.0 / (self.sent_packets + sent) as f64,
+                known(packets_recovered),
+                known(blocks_failed),
             ));
         }
         match (self.counted.lost_packets, self.counted.receive_drops) {

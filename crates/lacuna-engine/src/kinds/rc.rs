@@ -112,12 +112,7 @@ impl RcRun {
 
 /// Adds the run's packets from `next` on to the burst; `waiting` packets are in the queue. `false`
 /// once the burst has no room.
-pub(super) fn fill(
-    run: &RcRun,
-    next: usize,
-    burst: &mut Burst<'_, '_>,
-    waiting: usize,
-) -> bool {
+pub(super) fn fill(run: &RcRun, next: usize, burst: &mut Burst<'_, '_>, waiting: usize) -> bool {
     let RcRun { packets, seal, .. } = run;
     for index in next..run.len() {
         let bytes_max = match packets {

@@ -34,5 +34,6 @@ pub use notification::{
 pub use opcode::{Opcode, Operation, Part, is_rc, rc_destination};
 pub use packet::{AtomicHeader, Fields, RC_HEADER_BYTES_MAX, RcHeader, Reth};
 pub use repair::{
-    BlockHeader, CodeKind, MessageClass, REPAIR_HEADER_BYTES, REPAIR_OPCODE, RepairHeader, Strength,
+    BlockHeader, CodeKind, MessageClass, ParseStrengthError, REPAIR_HEADER_BYTES, REPAIR_OPCODE,
+    RepairHeader, Strength,
 };

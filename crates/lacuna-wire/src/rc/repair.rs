@@ -22,6 +22,8 @@
 //! cannot know AckReq and the solicited event of a lost packet; both are set on the last one of a message.
 
 use crate::{PSN_MASK, PacketError, Qpn};
+use core::fmt;
+use core::str::FromStr;
 
 /// The first byte of a repair packet.
 pub const REPAIR_OPCODE: u8 = 0x1f;
@@ -56,6 +58,40 @@ pub struct Strength {
     pub repairs: u16,
     /// How they are computed.
     pub code: CodeKind,
+}
+
+/// A strength that cannot be read from its text.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{text:?} is no strength: R:C or mds:R:C, such as 32:1, with R and C from 1 to 256")]
+pub struct ParseStrengthError {
+    /// What was given.
+    pub text: String,
+}
+
+impl fmt::Display for Strength {
+    /// `32:1`, or `mds:32:2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block_packets, repairs, code } = self;
+        let code = if *code == CodeKind::Mds { "mds:" } else { "" };
+        write!(f, "{code}{block_packets}:{repairs}")
+    }
+}
+
+impl FromStr for Strength {
+    type Err = ParseStrengthError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (code, pair) = match text.split_once(':') {
+            Some(("mds", pair)) => (CodeKind::Mds, pair),
+            Some(("xor", pair)) => (CodeKind::Xor, pair),
+            _ => (CodeKind::Xor, text),
+        };
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=256).contains(number));
+        let pair = pair.split_once(':').and_then(|(r, c)| Some((number(r)?, number(c)?)));
+        let (block_packets, repairs) =
+            pair.ok_or_else(|| ParseStrengthError { text: text.to_owned() })?;
+        Ok(Self { block_packets, repairs, code })
+    }
 }
 
 /// What kind of message a block's packets are of.
@@ -289,6 +325,18 @@ mod tests {
 
     proptest! {
         #[test]
+    fn a_strength_is_read_from_its_text() {
+        for text in ["32:1", "mds:128:16", "256:256"] {
+            assert_eq!(text.parse::<Strength>().unwrap().to_string(), text);
+        }
+        assert_eq!("xor:8:2".parse(), "8:2".parse::<Strength>());
+        for text in ["", "32", "0:1", "1:0", "257:1", "rs:3:1", "mds:3", "3:1:2", "-1:2"] {
+            let error = text.parse::<Strength>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is no strength: R:C")), "{error}");
+        }
+    }
+
+    #[test]
         fn what_was_written_is_read(
             header in header(),
             destination in 0u32..1 << 24,
