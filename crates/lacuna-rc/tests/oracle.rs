@@ -181,6 +181,11 @@ fn run(
         if let Some(shim) = stats.shim {
             helped[0] += shim.received.packets_recovered;
             helped[1] += shim.received.packets_placed_ahead;
+            if loss_ppm == 0 && !has_reordering {
+                let received = shim.received;
+                assert_eq!(received.blocks_failed, 0, "seed {seed}: nothing is lost: {received:?}");
+                assert_eq!(received.packets_held, 0, "seed {seed}: {received:?}");
+            }
         }
         let shared = &world.ends[at].shared;
         assert_eq!(shared.ring.used(), 0, "seed {seed}: packets wait for ever");
