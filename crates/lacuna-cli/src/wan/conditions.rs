@@ -43,6 +43,15 @@ pub(super) struct Conditions {
     /// Lose packets in bursts of this mean length, by a two-state Markov chain
     #[arg(long, value_parser = values::bursts, value_name = "PACKETS", conflicts_with = "loss_trace")]
     burst: Option<Pair<f64>>,
+    /// Lose packets by a chain of two states (Gilbert and Elliott): the loss in the low and in the high state,
+    /// and the probabilities per packet of going up and down; for both ways, or TO_SERVER/TO_CLIENT
+    #[arg(
+        long,
+        value_parser = values::chains,
+        value_name = "LOW,HIGH,UP,DOWN",
+        conflicts_with_all = ["loss", "burst", "loss_trace"]
+    )]
+    gilbert: Option<Pair<Loss>>,
     /// Recorded losses: 0 for a packet that came, 1 for one that did not, repeated at the end
     #[arg(long, value_parser = values::files, value_name = "FILE")]
     loss_trace: Option<Pair<String>>,
@@ -85,7 +94,7 @@ impl Conditions {
         // One way to state a delay or loss replaces all others.
         let says_delay = new.rtt.is_some() || new.delay.is_some() || new.delay_trace.is_some();
         let delays = if says_delay { &new } else { &old };
-        let says_loss = new.loss.is_some() || new.loss_trace.is_some();
+        let says_loss = new.loss.is_some() || new.loss_trace.is_some() || new.gilbert.is_some();
         let losses = if says_loss { &new } else { &old };
         Self {
             rtt: delays.rtt,
@@ -93,6 +102,7 @@ impl Conditions {
             delay_trace: delays.delay_trace.clone(),
             loss: losses.loss,
             loss_trace: losses.loss_trace.clone(),
+            gilbert: losses.gilbert.clone(),
             burst: new.burst.or(old.burst),
             rate: new.rate.or(old.rate),
             jitter: new.jitter.or(old.jitter),
@@ -173,6 +183,9 @@ impl Conditions {
             let losses = parse_losses(&read(path)?);
             return losses.map_err(|error| Failure::Usage(format!("{path}: {error}")));
         }
+        if let Some(chains) = &self.gilbert {
+            return Ok(chains.by_way()[index].clone());
+        }
         let loss = of(&self.loss, index).unwrap_or(0.0);
         match of(&self.burst, index) {
             // All lost, in one endless burst.
@@ -222,9 +235,14 @@ pub(super) fn describe(way: &WayConfig) -> String {
     match &way.loss {
         loss if loss.is_none() => {}
         loss @ Loss::Trace(_) => parts.push(format!("recorded loss, {:.2e}", loss.mean())),
-        loss @ Loss::Gilbert { high_to_low, .. } => {
+        loss @ Loss::Gilbert { low, high, high_to_low, .. } => {
             let packets = 1.0 / high_to_low.to_f64();
-            parts.push(format!("loss {:.2e} in bursts of {packets:.3}", loss.mean()));
+            let all = if low.is_never() && *high == Fraction::always() {
+                "in bursts of".to_owned()
+            } else {
+                format!("between {:.2e} and {:.2e}, high for", low.to_f64(), high.to_f64())
+            };
+            parts.push(format!("loss {:.2e} {all} {packets:.3}", loss.mean()));
         }
         loss => parts.push(format!("loss {:.2e}", loss.mean())),
     }
@@ -328,6 +346,20 @@ mod tests {
         assert_eq!(to_client.reorder_delay_ns, 1_000_000);
         let text = describe(&to_server);
         assert!(text.contains("1 Gbit/s") && text.contains("bursts of 8"), "{text}");
+    }
+
+    #[test]
+    fn a_chain_replaces_other_losses_until_another_is_stated() {
+        let start = conditions(&["--loss=1e-3", "--burst=8"]);
+        let changes = ["1s gilbert=0,0.3,1e-4,0.125/0,0,0,1", "2s loss=0.5"];
+        let (_, course) = course(&start, &changes.map(|text| change(text).unwrap())).unwrap();
+        let [to_server, to_client] = &course[0].ways;
+        assert!((to_server.loss.mean() - 0.3 * 1e-4 / (1e-4 + 0.125)).abs() < 1e-9);
+        assert_eq!(to_client.loss.mean(), 0.0);
+        let text = describe(to_server);
+        assert!(text.contains("between 0.00e0 and 3.00e-1, high for 8"), "{text}");
+        assert!((course[1].ways[0].loss.mean() - 0.5).abs() < 1e-9);
+        assert!(ChangeLine::try_parse_from(["--gilbert=0,1,0,1", "--loss=1e-3"]).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Values of the path's options: one for both directions, or one for each.
 
 use crate::units;
+use lacuna_wan::{Fraction, Loss};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,11 +40,15 @@ pub(super) fn times(text: &str) -> Result<Pair<Duration>, String> {
 
 /// Shares of packets, from 0 to 1.
 pub(super) fn shares(text: &str) -> Result<Pair<f64>, String> {
-    pair(text, |text| match text.trim() {
+    pair(text, one_share)
+}
+
+fn one_share(text: &str) -> Result<f64, String> {
+    match text.trim() {
         // A dark path loses everything; elsewhere a probability of 1 is refused.
         "1" | "1.0" | "100%" => Ok(1.0),
         text => units::fraction(text),
-    })
+    }
 }
 
 /// Mean lengths of bursts, in packets.
@@ -52,6 +57,38 @@ pub(super) fn bursts(text: &str) -> Result<Pair<f64>, String> {
         Ok(burst) if (1.0..=1e6).contains(&burst) => Ok(burst),
         _ => Err(format!("\"{text}\" is no length of a burst: use packets, 1 to 1000000")),
     })
+}
+
+/// The chain of two states by its four probabilities: for both ways, or one for each with a slash between.
+pub(super) fn chains(text: &str) -> Result<Pair<Loss>, String> {
+    let chain = |text: &str| {
+        let read: Result<Vec<f64>, _> = text.split(',').map(one_share).collect();
+        let fraction = |share: f64| Fraction::checked_from_f64(share);
+        match read?[..] {
+            [low, high, up, down] => {
+                let chain = || {
+                    Some(Loss::Gilbert {
+                        low: fraction(low)?,
+                        high: fraction(high)?,
+                        low_to_high: fraction(up)?,
+                        high_to_low: fraction(down)?,
+                    })
+                };
+                chain().ok_or_else(|| format!("\"{text}\" has no probabilities: use 0 to 1"))
+            }
+            _ => Err(format!(
+                "\"{text}\" is no chain: use LOW,HIGH,UP,DOWN, such as 0,0.3,1e-4,0.125"
+            )),
+        }
+    };
+    let mut ways = text.split('/').map(chain);
+    match (ways.next(), ways.next(), ways.next()) {
+        (Some(both), None, _) => both.map(|both| Pair { to_server: both.clone(), to_client: both }),
+        (Some(first), Some(second), None) => Ok(Pair { to_server: first?, to_client: second? }),
+        _ => Err(format!(
+            "\"{text}\" has too many chains: one for both ways, or TO_SERVER/TO_CLIENT"
+        )),
+    }
 }
 
 /// Files.
@@ -143,6 +180,9 @@ mod tests {
         for (error, part) in [
             (shares("1.5").unwrap_err(), "less than 1"),
             (bursts("0").unwrap_err(), "1 to 1000000"),
+            (chains("0,1").unwrap_err(), "LOW,HIGH,UP,DOWN"),
+            (chains("0,1,2,0.5").unwrap_err(), "2"),
+            (chains("0,1,0,1/0,1,0,1/0,1,0,1").unwrap_err(), "too many"),
             (depths("deep").unwrap_err(), "20ms"),
             (setting("net.x").unwrap_err(), "NAME=VALUE"),
             (setting("=1").unwrap_err(), "NAME=VALUE"),
