@@ -1,9 +1,10 @@
 //! How long a gap may stay open: a flow's spacing and lateness, measured.
 //!
 //! The paper's reordering buffer has a timeout without a value. Here it is the time until the block's last
-//! repair could be here: (packets of the block left + c) times the spacing of the flow's packets, and the
-//! *reordering window*, which is how late packets have been lately: zero until one was. The caller caps it:
-//! what the connection above has waited for is late by so much.
+//! repair could be here: (packets of the block left + c) times the spacing of the flow's packets, the longest
+//! *pause* between two of them lately, since hosts send and receive in bundles, and the *reordering window*,
+//! which is how late packets have been lately: zero until one was. The caller caps it: what the connection
+//! above has waited for is late by so much.
 
 /// Packets that share of the measured spacing: an exponential average.
 const SPACING_SHARE: u64 = 8;
@@ -11,24 +12,26 @@ const SPACING_SHARE: u64 = 8;
 const SPACING_MARGIN: u64 = 2;
 /// Added to a patience, for a caller's timers.
 const PATIENCE_MARGIN_NS: u64 = 50_000;
-/// Of the window, lost with each block without a late packet: it halves in about 180.
-const WINDOW_DECAY: u64 = 256;
+/// Of window and pause, lost with each block: they halve in about 180.
+const DECAY: u64 = 256;
 
 /// Measured times of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     last_ns: Option<u64>,
     spacing_ns: Option<u64>,
+    pause_ns: u64,
     window_ns: u64,
 }
 
 impl Pace {
-    /// A packet has come in order; pauses of more than `pause_ns` are no spacing.
+    /// A packet has come in order; after more than `pause_ns_max` the flow has paused by itself.
     #[inline]
-    pub(crate) fn on_packet(&mut self, now_ns: u64, pause_ns: u64) {
+    pub(crate) fn on_packet(&mut self, now_ns: u64, pause_ns_max: u64) {
         if let Some(last_ns) = self.last_ns {
             let interval_ns = now_ns.saturating_sub(last_ns);
-            if interval_ns <= pause_ns {
+            if interval_ns <= pause_ns_max {
+                self.pause_ns = self.pause_ns.max(interval_ns);
                 self.spacing_ns = Some(match self.spacing_ns {
                     None => interval_ns,
                     Some(mean) => mean - mean / SPACING_SHARE + interval_ns / SPACING_SHARE,
@@ -47,7 +50,8 @@ impl Pace {
     /// A block is over.
     #[inline]
     pub(crate) fn on_block(&mut self) {
-        self.window_ns -= self.window_ns.div_ceil(WINDOW_DECAY);
+        self.window_ns -= self.window_ns.div_ceil(DECAY);
+        self.pause_ns -= self.pause_ns.div_ceil(DECAY);
     }
 
     /// The reordering window.
@@ -60,7 +64,7 @@ impl Pace {
         let Some(spacing_ns) = self.spacing_ns else { return patience_ns_max };
         (SPACING_MARGIN * packets)
             .saturating_mul(spacing_ns)
-            .saturating_add(self.window_ns + PATIENCE_MARGIN_NS)
+            .saturating_add(self.window_ns + self.pause_ns + PATIENCE_MARGIN_NS)
             .min(patience_ns_max)
     }
 }
@@ -78,10 +82,21 @@ mod tests {
         for at in 0..100 {
             pace.on_packet(1_000 * at, MAX_NS);
         }
-        assert_eq!(pace.patience_ns(10, MAX_NS), 20_000 + PATIENCE_MARGIN_NS);
+        let patience_ns = 20_000 + 1_000 + PATIENCE_MARGIN_NS;
+        assert_eq!(pace.patience_ns(10, MAX_NS), patience_ns);
         pace.on_packet(1_000_000_000, MAX_NS);
-        assert_eq!(pace.patience_ns(10, MAX_NS), 20_000 + PATIENCE_MARGIN_NS, "that was a pause");
+        assert_eq!(pace.patience_ns(10, MAX_NS), patience_ns, "the flow had paused");
         assert_eq!(pace.patience_ns(u64::MAX / 4, MAX_NS), MAX_NS);
+    }
+
+    #[test]
+    fn packets_that_come_in_bundles_are_waited_for_until_the_next_bundle() {
+        let mut pace = Pace::default();
+        for bundle in 0..100 {
+            (0..64).for_each(|_| pace.on_packet(500_000 * bundle, MAX_NS));
+            pace.on_block();
+        }
+        assert!(pace.patience_ns(1, MAX_NS) > 500_000);
     }
 
     #[test]
