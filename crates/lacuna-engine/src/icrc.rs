@@ -6,7 +6,7 @@
 
 use core::net::SocketAddr;
 use lacuna_burst::ReceivedBatch;
-use lacuna_wire::{DataHeader, IcrcFlow, PacketError};
+use lacuna_wire::{DataHeader, IcrcFlow, Identification, PacketError};
 use std::cell::RefCell;
 
 /// Checks the packets of one channel.
@@ -37,7 +37,7 @@ impl IcrcCheck {
         if header.address.is_none() {
             return Err(PacketError::Opcode { found: packet[0] });
         }
-        self.check_any(batch, packet)
+        self.check_any(batch, packet, Identification::OfBundle)
     }
 
     /// The same of a packet of any kind.
@@ -48,6 +48,7 @@ impl IcrcCheck {
         &self,
         batch: &ReceivedBatch<'_>,
         packet: &[u8],
+        identification: Identification,
     ) -> Result<(), PacketError> {
         // An address of no packet: nothing matches it.
         let local = batch.local.unwrap_or(match batch.source {
@@ -60,7 +61,7 @@ impl IcrcCheck {
             *flow = IcrcFlow::new(source, destination);
         }
         match &mut *flow {
-            Some(flow) => flow.check(packet),
+            Some(flow) => flow.check_with(packet, identification),
             // No datapath delivers a packet from one family to the other.
             None => Err(PacketError::Opcode { found: packet[0] }),
         }

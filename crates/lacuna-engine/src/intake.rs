@@ -19,7 +19,9 @@ use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_lowar::Shared;
 use lacuna_place::burst::BurstPlacer;
 use lacuna_wire::rc::{REPAIR_OPCODE, RcHeader, RepairHeader, is_rc, rc_destination};
-use lacuna_wire::{DataHeader, Packet, PacketError, Qpn, Seal, check_crc32c, parse, parse_data};
+use lacuna_wire::{
+    DataHeader, Identification, Packet, PacketError, Qpn, Seal, check_crc32c, parse, parse_data,
+};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -186,19 +188,29 @@ impl<T: Time> Intake<'_, T> {
         let local = self.locals.get_mut(number);
         let Some(local) = local else { return nobodys(self.counters) };
         let Local { books, lanes, .. } = local;
-        let Some(Lane::Rc(RcLane { lane, .. })) = lanes.get_mut(self.position) else {
+        let Some(Lane::Rc(RcLane { lane, identification, .. })) = lanes.get_mut(self.position)
+        else {
             return nobodys(self.counters);
         };
         let seal = books.seal();
+        let half_checks = seal == Seal::Icrc
+            && *identification == Identification::Any
+            && batch.source.ip().to_canonical().is_ipv4();
+        if batch.congestion_experienced {
+            lane.on_marked();
+        }
         let mut packet = first;
         let mut answers = LockedAnswers::new(self.now_ns, books, self.counters);
         loop {
             let checked = match seal {
-                Seal::Icrc => self.icrc.check_any(batch, packet),
+                Seal::Icrc => self.icrc.check_any(batch, packet, *identification),
                 Seal::Crc32c => check_crc32c(packet),
             };
             match checked {
                 Ok(()) => {
+                    if half_checks {
+                        lane.on_half_checked();
+                    }
                     let covered = &packet[..packet.len() - seal.bytes()];
                     lane.receive(self.now_ns, self.repair_memory, covered, &mut answers);
                 }

@@ -110,7 +110,6 @@ fn serve_rc(turn: RcTurn<'_>, lanes: &mut [Lane], channels: &mut [Channel]) -> b
         lane.on_timeout(now_ns, repair_memory, &mut LockedAnswers::new(now_ns, books, counters));
     }
     let (seal, index) = (books.seal(), channel.index);
-    let run_of = |packets| Run::Rc(Box::new(RcRun { packets, seal, channel: index }));
     let mut state = books.lock();
     let State { machine: Machine::Rc(qp), addresses } = &mut *state else { return false };
     qp.on_taken(now_ns, lane.taken());
@@ -124,6 +123,8 @@ fn serve_rc(turn: RcTurn<'_>, lanes: &mut [Lane], channels: &mut [Channel]) -> b
     let packet_bytes = qp.config().mtu_bytes as usize + RC_HEADER_BYTES_MAX + seal.bytes();
     channel.bundle(packet_bytes as u32);
     let mut left = channel.turn_packets;
+    let takes_marks = qp.takes_marks();
+    let run_of = |packets| Run::Rc(Box::new(RcRun { packets, seal, channel: index, takes_marks }));
     let encodes = lane.encodes();
     let mut to_encode = Vec::new();
     while left > 0 {

@@ -3,7 +3,7 @@
 use lacuna_engine::harness::{Flights, Handle, Links, Net, Packet, Place, Sent, Wire};
 use lacuna_engine::{Books, Event, Lane, Machine, RcLane, State};
 use lacuna_link::{Chances, Fraction, Loss, PipeConfig, SplitMix64};
-use lacuna_path::controller::{AnyController, Fixed};
+use lacuna_path::controller::{AnyController, ControllerConfig, Fixed, Setup};
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
 use lacuna_rc::{
@@ -39,9 +39,8 @@ fn bytes_of(region: &Region, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn config(number: u32) -> RcConfig {
-    let controller = AnyController::Fixed(Fixed::new(1_000_000_000));
-    RcConfig::new(Qpn::new(number, 0, 0), 1024, controller)
+fn fixed() -> AnyController {
+    AnyController::Fixed(Fixed::new(1_000_000_000))
 }
 
 /// A shim with a repair for so many packets.
@@ -56,7 +55,9 @@ fn connect(
     hosts: [usize; 2],
     numbers: [u32; 2],
     shims: [ShimSettings; 2],
+    controller: &AnyController,
 ) -> [End; 2] {
+    let config = |number| RcConfig::new(Qpn::new(number, 0, 0), 1024, controller.clone());
     let configs = numbers.map(config);
     let peers = [1, 0].map(|at: usize| Peer {
         number: configs[at].number,
@@ -137,7 +138,7 @@ fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
         let (mut net, mut links) = (Net::new(), Links::new(pipe(loss_ppm), seed));
         let hosts = [net.add_host(1), net.add_host(1)];
         let shim = if block_packets == 0 { ShimSettings::Off } else { lowar(block_packets) };
-        let [near, far] = connect(&mut net, hosts, [3, 5], [shim; 2]);
+        let [near, far] = connect(&mut net, hosts, [3, 5], [shim; 2], &fixed());
         let data = SplitMix64::new(seed).bytes(300_000);
         let (target, into) = (region(data.len()), region(data.len()));
         far.with(&mut net, |qp| qp.post_recv(RecvWork { id: 9, into: all_of(&target) })).unwrap();
@@ -178,7 +179,7 @@ fn all_operations_pass_the_engine_over_links_that_lose_and_damage() {
 fn a_closed_connection_gives_everything_back() {
     let (mut net, mut links) = (Net::new(), Links::new(pipe(0), 1));
     let hosts = [net.add_host(1), net.add_host(1)];
-    let [near, far] = connect(&mut net, hosts, [3, 5], [ShimSettings::Off; 2]);
+    let [near, far] = connect(&mut net, hosts, [3, 5], [ShimSettings::Off; 2], &fixed());
     let target = region(1 << 19);
     for id in 0..2 {
         far.with(&mut net, |qp| qp.post_recv(RecvWork { id, into: all_of(&target) })).unwrap();
@@ -223,7 +224,7 @@ fn data_packets_are_the_same_bytes_with_a_shim_and_without() {
         let links = Links::new(pipe(0), 1);
         let (mut net, mut wire) = (Net::new(), Watched { links, data: Vec::new(), repairs: 0 });
         let hosts = [net.add_host(1), net.add_host(1)];
-        let [near, far] = connect(&mut net, hosts, [3, 5], [shim, ShimSettings::Accept]);
+        let [near, far] = connect(&mut net, hosts, [3, 5], [shim, ShimSettings::Accept], &fixed());
         for id in 0..20 {
             let data = SendBuffer::from(SplitMix64::new(id).bytes(1 << (id % 18)));
             let target = region(data.len());
@@ -242,4 +243,29 @@ fn data_packets_are_the_same_bytes_with_a_shim_and_without() {
     let [(without, none), (with, some)] = sent;
     assert!(with == without);
     assert!(none == 0 && some > 40, "{some} repairs");
+}
+
+#[test]
+fn marks_of_routers_slow_the_sender_before_its_queue_overflows() {
+    let [with, without] = [Some(100_000), None].map(|mark_above_bytes| {
+        let pipe = PipeConfig { mark_above_bytes, queue_bytes: 1 << 20, ..pipe(0) };
+        let (mut net, mut links) = (Net::new(), Links::new(pipe, 1));
+        let hosts = [net.add_host(1), net.add_host(1)];
+        let controller = ControllerConfig::Cubic.build(Setup { packet_bytes: 1084, seed: 1 });
+        let [near, far] = connect(&mut net, hosts, [3, 5], [ShimSettings::Off; 2], &controller);
+        let data = SendBuffer::from(vec![7; MEMORY_BYTES]);
+        for id in 0..100 {
+            let write = Verb::Write { data: data.clone(), remote: far.remote(0), immediate: None };
+            near.post(&mut net, id, write);
+        }
+        let mut done = 0;
+        assert!(net.run_until(60 * SECOND, &mut links, |net| {
+            done += near.take_done(net).len();
+            done == 100
+        }));
+        let stats = near.with(&mut net, |qp| qp.stats());
+        (stats.notifications, links.overflowed())
+    });
+    assert!(with.0 > 0 && with.1 == 0, "{with:?}");
+    assert!(without.0 == 0 && without.1 > 0, "{without:?}");
 }

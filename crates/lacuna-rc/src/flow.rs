@@ -23,6 +23,9 @@ use std::collections::VecDeque;
 /// Marks that are kept: more packets that ask than any window holds would be asked in vain.
 const MARKS_MAX: usize = 4096;
 
+/// What a notification of congestion counts for: a packet.
+const MARKED_BYTES: u64 = 1500;
+
 /// A packet that asked for an answer.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
@@ -48,6 +51,12 @@ pub(crate) struct Flow {
     /// The pacer holds packets back.
     is_paced: bool,
     is_window_limited: bool,
+    /// Bytes of packets that met congestion, not reported yet.
+    marked_bytes: u64,
+    /// Something was acknowledged.
+    has_delivered: bool,
+    /// Nothing that was sent came as long as packets could be marked: the path may drop such ones.
+    marks_are_refused: bool,
 }
 
 impl Flow {
@@ -62,6 +71,9 @@ impl Flow {
             in_flight_bytes: 0,
             is_paced: false,
             is_window_limited: false,
+            marked_bytes: 0,
+            has_delivered: false,
+            marks_are_refused: false,
         }
     }
 
@@ -209,6 +221,23 @@ impl Flow {
         self.report(now_ns, None, 0, lost_bytes);
     }
 
+    /// Whether packets are sent as ones that routers may mark: if the controller listens to marks.
+    pub(crate) fn takes_marks(&self) -> bool {
+        !self.marks_are_refused && !matches!(self.controller, AnyController::Fixed(_))
+    }
+
+    /// The peer says that packets were marked. Notifications do not say how many; they are as few as one in
+    /// 50 us, so each stands for little.
+    pub(crate) fn on_marked(&mut self, now_ns: u64) {
+        self.marked_bytes += MARKED_BYTES;
+        self.report(now_ns, None, 0, 0);
+    }
+
+    /// Nothing came for a whole timeout. If nothing ever did, marks may be why (RFC 9000, 13.4.2).
+    pub(crate) fn on_timeout(&mut self) {
+        self.marks_are_refused |= !self.has_delivered;
+    }
+
     /// Nothing is left to send.
     pub(crate) fn on_out_of_data(&mut self) {
         self.pacer.on_other_limit();
@@ -226,6 +255,7 @@ impl Flow {
             round_trips = Some(RoundTrips::one(sample_ns));
         }
         if delivered_bytes > 0 {
+            self.has_delivered = true;
             self.delivery.on_delivered(now_ns, delivered_bytes);
         }
         self.delivery.on_lost(lost_bytes);
@@ -239,7 +269,7 @@ impl Flow {
             newly_delivered_bytes: delivered_bytes,
             delivered_bytes: self.delivery.delivered_bytes(),
             newly_lost_bytes: lost_bytes,
-            newly_marked_bytes: 0,
+            newly_marked_bytes: std::mem::take(&mut self.marked_bytes),
             rate,
             round_trips,
             endpoint_ns: 0,

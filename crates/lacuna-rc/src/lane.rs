@@ -16,7 +16,9 @@ use crate::config::RcConfig;
 use crate::responder::{Responder, Taken};
 use crate::run::Run;
 use lacuna_lowar::{How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
-use lacuna_wire::rc::{RC_HEADER_BYTES_MAX, REPAIR_OPCODE, RcHeader, Strength};
+use lacuna_wire::rc::{
+    NOTIFICATION_OPCODE, RC_HEADER_BYTES_MAX, REPAIR_OPCODE, RcHeader, Strength, parse_notification,
+};
 use lacuna_wire::{PacketError, Qpn, Seal};
 use std::fmt;
 use std::str::FromStr;
@@ -105,6 +107,8 @@ pub trait AnswerSink {
     fn place_answer_ahead(&mut self, header: &RcHeader, payload: &[u8]) -> bool;
     /// See [`crate::QueuePair::on_placed_answer`].
     fn on_placed_answer(&mut self, header: &RcHeader, payload_bytes: usize);
+    /// The peer says that packets of this end met congestion.
+    fn on_notification(&mut self);
     /// A request is taken next: the queue pair's lock must not be held, since keys are pinned.
     fn before_request(&mut self);
     /// A packet that is none of a reliable connection.
@@ -204,6 +208,16 @@ impl Lane {
         self.responder.stop(&mut self.taken);
     }
 
+    /// A router had marked packets that came now: "congestion experienced".
+    pub fn on_marked(&mut self) {
+        self.taken.is_marked = true;
+    }
+
+    /// The ICRC of a packet was checked but for its identification.
+    pub fn on_half_checked(&mut self) {
+        self.taken.half_checked += 1;
+    }
+
     /// Takes a packet, from the BTH to the pad.
     pub fn receive(
         &mut self,
@@ -212,6 +226,12 @@ impl Lane {
         packet: &[u8],
         sink: &mut dyn AnswerSink,
     ) {
+        if packet.first() == Some(&NOTIFICATION_OPCODE) {
+            return match parse_notification(packet, 0) {
+                Ok(_) => sink.on_notification(),
+                Err(error) => sink.on_rejected(error),
+            };
+        }
         let is_repair = packet.first() == Some(&REPAIR_OPCODE);
         if is_repair && self.shim.is_none() && self.accepts_repairs {
             self.accept_repairs();

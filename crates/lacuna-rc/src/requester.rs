@@ -416,6 +416,7 @@ impl Requester {
             return Ok(());
         }
         self.counts.timeouts += 1;
+        self.flow.on_timeout();
         if self.retries >= self.retry_count {
             return Err(Failure::RetryExceeded { retries: self.retries });
         }

@@ -52,6 +52,10 @@ pub struct Taken {
     pub(crate) has_failed: bool,
     /// Counts since the queue pair was told last.
     pub(crate) refusals: Refusals,
+    /// A packet came that a router had marked.
+    pub(crate) is_marked: bool,
+    /// Packets whose ICRC was checked but for the identification.
+    pub(crate) half_checked: u64,
     /// Repairs that were sent since then.
     pub(crate) repairs: Repairs,
     /// What the shim has done so far, if there is one.
@@ -76,6 +80,7 @@ impl Taken {
             && self.done.is_empty()
             && !self.has_failed
             && self.repairs.packets == 0
+            && !self.is_marked
     }
 }
 

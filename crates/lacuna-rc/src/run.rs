@@ -3,7 +3,10 @@
 use crate::work::Remote;
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{KeyTable, Rights};
-use lacuna_wire::rc::{Aeth, Fields, Nak, Opcode, Operation, Part, RcHeader, Reth, Syndrome};
+use lacuna_wire::rc::{
+    Aeth, Fields, NOTIFICATION_BYTES, Nak, Opcode, Operation, Part, RcHeader, Reth, Syndrome,
+    emit_notification,
+};
 use lacuna_wire::{Qpn, psn};
 use std::sync::Arc;
 
@@ -27,6 +30,8 @@ pub(crate) enum Kind {
     Answer(Answer),
     /// One packet without payload.
     One { opcode: Opcode, fields: Fields, asks_ack: bool },
+    /// One packet that tells of congestion.
+    Notification,
 }
 
 /// A SEND or WRITE.
@@ -107,6 +112,8 @@ impl Run {
             (at, (bytes - at.min(bytes)).min(mtu_bytes) as usize)
         };
         match &self.kind {
+            // It has no such header: see `emit`.
+            Kind::Notification => (header, 0, 0),
             Kind::One { opcode, fields, asks_ack } => {
                 (header.opcode, header.fields, header.asks_ack) = (*opcode, *fields, *asks_ack);
                 (header, 0, 0)
@@ -152,6 +159,9 @@ impl Run {
     /// Bytes of a packet from the BTH to the pad.
     #[must_use]
     pub fn packet_bytes(&self, index: usize) -> usize {
+        if let Kind::Notification = self.kind {
+            return NOTIFICATION_BYTES;
+        }
         let (header, _, length) = self.header(index as u32);
         header.packet_bytes(length)
     }
@@ -162,13 +172,17 @@ impl Run {
     /// # Panics
     /// If `out` is shorter than [`packet_bytes`](Self::packet_bytes).
     pub fn emit(&self, index: usize, out: &mut [u8]) -> usize {
+        if let (Kind::Notification, Some(out)) = (&self.kind, out.first_chunk_mut()) {
+            emit_notification(self.destination, out);
+            return NOTIFICATION_BYTES;
+        }
         let (header, from, length) = self.header(index as u32);
         let (head_bytes, packet_bytes) = (header.header_bytes(), header.packet_bytes(length));
         let (head, rest) = out[..packet_bytes].split_at_mut(head_bytes);
         let (payload, pad) = rest.split_at_mut(length);
         pad.fill(0);
         match &self.kind {
-            Kind::One { .. } => {}
+            Kind::One { .. } | Kind::Notification => {}
             Kind::Message(message) => message.data.copy_to(from as usize, payload),
             Kind::Answer(answer) if !answer.read(from, payload) => {
                 let syndrome = Syndrome::Nak(Nak::RemoteAccess);

@@ -56,6 +56,23 @@ fn a_send_fills_the_next_receive() {
 }
 
 #[test]
+fn marked_packets_are_notified_at_most_every_50_us() {
+    let mut world = World::simple(1024);
+    let data = pattern(100_000, 1);
+    let remote = world.ends[1].remote(0);
+    world.ends[0].post(write(1, &data, remote));
+    while !world.run_until(10_000, |world| !world.ends[0].done.is_empty()) {
+        world.ends[1].lane.on_marked();
+    }
+    world.run_out();
+    let (sent, came) = (world.ends[1].qp.stats(), world.ends[0].qp.stats());
+    assert_eq!(came.notifications, sent.notifications_sent);
+    // The transfer takes some 10.8 ms, and it is asked every 10 us.
+    assert!((150..=220).contains(&came.notifications), "{}", came.notifications);
+    assert!(!world.ends[0].qp.takes_marks(), "a fixed rate does not listen to marks");
+}
+
+#[test]
 fn an_immediate_and_a_wake_up_come_with_the_last_packet() {
     let mut world = World::simple(256);
     let target = region(2000);

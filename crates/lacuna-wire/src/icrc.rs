@@ -19,8 +19,8 @@
 mod flow;
 mod power;
 
-pub use flow::IcrcFlow;
-pub(crate) use flow::inner;
+pub use flow::{IcrcFlow, Identification};
+pub(crate) use flow::{inner, inner_without_variant};
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -55,7 +55,7 @@ pub use frame::{
     FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Read, ReadRefusal, ReadRefused,
     Receives, ReceivesBefore, Relayed, Report, Run, RunList, Sent, U64List,
 };
-pub use icrc::{ICRC_BYTES, IcrcFlow, icrc_ipv4, icrc_ipv6};
+pub use icrc::{ICRC_BYTES, IcrcFlow, Identification, icrc_ipv4, icrc_ipv6};
 pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};
 pub use info::{CodeInfo, InfoError, InfoField, QpInfo, ReportsInfo};
 pub use lacuna_crc::Crc32c;

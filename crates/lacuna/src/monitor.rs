@@ -536,6 +536,7 @@ mod tests {
         let shared = Arc::new(Shared::new(
             1,
             2,
+            lacuna_wire::Seal::default(),
             State { machine, addresses: [None].into_iter().collect() },
             [].into(),
         ));

@@ -23,7 +23,9 @@
 //! # }
 //! ```
 
+use crate::Wire;
 use crate::clock::after;
+use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::QueuePairError;
 use crate::handles::SLEEP_MAX;
@@ -32,8 +34,8 @@ use crate::shared::Shared;
 use lacuna_engine::{Lane, Machine, RcLane};
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
-use lacuna_wire::Qpn;
-use lacuna_wire::rc::{RcInfo, RcInfoError};
+use lacuna_wire::rc::RcInfoError;
+use lacuna_wire::{Qpn, Seal};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -45,7 +47,12 @@ pub use lacuna_rc::{
     ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received, RecvWork, Refusals,
     Remote, Repair, SendWork, ShimSettings, Status, Verb,
 };
-pub use lacuna_wire::rc::{CodeKind, Strength};
+pub use lacuna_wire::rc::{CodeKind, RcInfo, Strength};
+
+/// The UDP port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;
+/// What InfiniBand knows (volume 1, section 9.2.1).
+const FOREIGN_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
 /// Headers and trailer of a packet with payload.
 const OVERHEAD_BYTES: u64 = 16 + IP_UDP_BYTES;
@@ -76,6 +83,9 @@ pub struct Settings {
     pub start_bits_per_s: Option<u64>,
     /// Receives that several queue pairs share; `None` is a queue of its own.
     pub receives: Option<Arc<ReceiveQueue>>,
+    /// How packets end: with Lacuna's checksum, or with the ICRC of RDMA, which foreign peers expect. The ends
+    /// must have the same.
+    pub wire: Wire,
     /// Repairs of lost packets below the connection (LoWAR): which go along with what this end sends. Repairs
     /// of the peer are used by default, whatever this end sends.
     pub shim: ShimSettings,
@@ -95,6 +105,7 @@ impl Default for Settings {
             controller: ControllerConfig::default(),
             start_bits_per_s: None,
             receives: None,
+            wire: Wire::default(),
             shim: ShimSettings::default(),
         }
     }
@@ -125,6 +136,14 @@ pub enum Error {
         /// The peer's.
         there: u32,
     },
+    /// A foreign peer needs something that this end does not have. The caller's fault.
+    #[error("a foreign peer {needs}, not {found}")]
+    Foreign {
+        /// What it needs.
+        needs: &'static str,
+        /// What this end has.
+        found: String,
+    },
     /// It is connected already, or closed. The caller's fault.
     #[error("the queue pair is in state {state:?}, it is connected once")]
     State {
@@ -144,6 +163,7 @@ struct Owner {
     shared: Arc<Shared>,
     start_bits_per_s: Option<u64>,
     shim: ShimSettings,
+    wire: Wire,
 }
 
 impl Drop for Owner {
@@ -190,7 +210,13 @@ impl Context {
         config(Qpn::QUEUE_PAIR_MIN).check()?;
         settings.shim.check()?;
         let receives = settings.receives.clone().unwrap_or_default();
-        let shared = self.roster().open(keys.qkey, |number| {
+        let seal = match settings.wire {
+            Wire::Short => Seal::Crc32c,
+            Wire::Rdma => Seal::Icrc,
+        };
+        let plain = ConnectionConfig { wire: settings.wire, ..ConnectionConfig::default() };
+        plain.check_wire(&self.capabilities())?;
+        let shared = self.roster().open_sealed(keys.qkey, seal, |number| {
             let qp = lacuna_rc::QueuePair::new(config(number), self.keys().clone(), receives);
             Machine::Rc(Box::new(qp.expect("the same values were checked before")))
         })?;
@@ -200,6 +226,7 @@ impl Context {
                 shared,
                 start_bits_per_s: settings.start_bits_per_s,
                 shim: settings.shim,
+                wire: settings.wire,
             }),
         })
     }
@@ -209,6 +236,11 @@ impl QueuePair {
     /// The bytes to hand to the peer. `advertise` is this host's address as the peer sees it; used when the
     /// context is bound to a wildcard address.
     pub fn info(&self, advertise: IpAddr) -> Vec<u8> {
+        self.describe(advertise).emit()
+    }
+
+    /// The same as numbers: what a peer that is no Lacuna's has to be told.
+    pub fn describe(&self, advertise: IpAddr) -> RcInfo {
         let bound = self.owner.context.addresses()[0];
         let ip = if bound.ip().is_unspecified() { advertise } else { bound.ip() };
         let address = SocketAddr::new(ip, bound.port());
@@ -217,7 +249,6 @@ impl QueuePair {
             let mtu_bytes = qp.config().mtu_bytes;
             RcInfo { number, first_psn, mtu_bytes, answers_max, address }
         })
-        .emit()
     }
 
     /// Connects to the peer that made `peer_info`. Both ends call it, once. Requests that arrive before are
@@ -228,7 +259,36 @@ impl QueuePair {
     pub fn connect(&self, peer_info: &[u8]) -> Result<(), Error> {
         let info = RcInfo::parse(peer_info)?;
         let address = info.address;
-        self.connect_to(info, address)
+        self.connect_to(info, address, false)
+    }
+
+    /// As [`QueuePair::connect`], to a peer that is no Lacuna's, such as a card or a kernel's RoCE: its queue
+    /// pair, brought to RTR with what [`QueuePair::describe`] says, and its address, with port 4791. This end
+    /// needs [`Wire::Rdma`], one of InfiniBand's MTUs, and a context that is bound to one address and port
+    /// 4791. Over IPv4 half of a packet's ICRC is checked ([`RcStats::half_checked_packets`]). Keys of this
+    /// end cover addresses from 0 on; those of the peer have its virtual addresses.
+    ///
+    /// # Errors
+    /// As [`QueuePair::connect`], and [`Error::Foreign`].
+    pub fn connect_foreign(&self, peer: RcInfo) -> Result<(), Error> {
+        let foreign = |needs, found: &dyn fmt::Display| {
+            Err(Error::Foreign { needs, found: found.to_string() })
+        };
+        let bound = self.owner.context.addresses()[0];
+        if self.owner.wire != Wire::Rdma {
+            return foreign("needs wire rdma", &self.owner.wire);
+        }
+        if !FOREIGN_MTUS.contains(&peer.mtu_bytes) {
+            return foreign("has an MTU of 256, 512, 1024, 2048 or 4096", &peer.mtu_bytes);
+        }
+        if bound.port() != ROCE_PORT {
+            return foreign("sends to port 4791", &bound.port());
+        }
+        if bound.ip().is_unspecified() {
+            return foreign("needs this end bound to one address", &bound.ip());
+        }
+        let address = peer.address;
+        self.connect_to(peer, address, true)
     }
 
     /// As [`QueuePair::connect`], to a peer whose host is known from elsewhere: of `peer_info` only the port
@@ -239,10 +299,10 @@ impl QueuePair {
     pub fn connect_at(&self, peer_info: &[u8], mut host: SocketAddr) -> Result<(), Error> {
         let info = RcInfo::parse(peer_info)?;
         host.set_port(info.address.port());
-        self.connect_to(info, host)
+        self.connect_to(info, host, false)
     }
 
-    fn connect_to(&self, info: RcInfo, address: SocketAddr) -> Result<(), Error> {
+    fn connect_to(&self, info: RcInfo, address: SocketAddr, is_foreign: bool) -> Result<(), Error> {
         let lane = {
             let mut state = self.owner.shared.lock();
             let Machine::Rc(qp) = &mut state.machine else { unreachable!("made so") };
@@ -263,7 +323,8 @@ impl QueuePair {
             }
             lane
         };
-        let lane = Lane::Rc(RcLane::new(0, lane));
+        let lane = RcLane::new(0, lane);
+        let lane = Lane::Rc(if is_foreign { lane.of_foreign_peer() } else { lane });
         self.owner.context.roster().hand_out(self.owner.shared.number(), [lane]);
         self.owner.shared.kick();
         Ok(())

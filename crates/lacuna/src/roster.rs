@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use lacuna_engine::{Lane, Machine, State};
 use lacuna_path::memory::PathRecord;
 use lacuna_proto::qp::Failure;
-use lacuna_wire::Qpn;
+use lacuna_wire::{Qpn, Seal};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Queue pairs to one peer that [`Roster::path_to`] inspects, so that connecting does not get
 /// slower with thousands of them.
 const INSPECTED_MAX: usize = 16;
+
+/// A number of a reliable connection is not given out again for so long: the next one under it would take old
+/// packets for its own (InfiniBand volume 1, section 10.3.1.2). Longer than any path holds a packet, and than a
+/// peer's retries on most.
+const REST_NS: u64 = 10_000_000_000;
 
 /// All queue pairs of a context.
 pub(crate) struct Roster {
@@ -36,6 +41,8 @@ pub(crate) struct Roster {
     /// Connected queue pairs, by the host that they were connected to.
     by_peer: Mutex<BTreeMap<ScopedIp, PeerEntry>>,
     next_number: AtomicU32,
+    /// Numbers that are not given out before this time.
+    resting: Mutex<BTreeMap<u32, u64>>,
     /// Number of parts that the credit was last divided into. Locked while the parts are announced,
     /// so that the latest division is announced last.
     dealing: Mutex<u32>,
@@ -78,6 +85,7 @@ impl Roster {
             by_number: Mutex::default(),
             by_peer: Mutex::default(),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
+            resting: Mutex::default(),
             dealing: Mutex::new(0),
             is_poisoned: AtomicBool::new(false),
         }
@@ -89,27 +97,46 @@ impl Roster {
         qkey: u32,
         machine: impl FnOnce(u32) -> Machine,
     ) -> Result<Arc<Shared>, QueuePairError> {
+        self.open_sealed(qkey, Seal::default(), machine)
+    }
+
+    /// The same of a queue pair whose packets all end in `seal`.
+    pub(crate) fn open_sealed(
+        &self,
+        qkey: u32,
+        seal: Seal,
+        machine: impl FnOnce(u32) -> Machine,
+    ) -> Result<Arc<Shared>, QueuePairError> {
         if self.is_poisoned.load(Ordering::Acquire) {
             let source = std::io::Error::other("a worker of this context panicked");
             return Err(QueuePairError::System { what: "progress", source });
         }
         let mut by_number = lock(&self.by_number);
         let limit = Qpn::QUEUE_PAIR_MAX;
-        if by_number.len() as u32 >= limit {
+        let mut resting = lock(&self.resting);
+        if !resting.is_empty() && (by_number.len() + resting.len()) as u32 >= limit {
+            let now_ns = self.clock.now_ns();
+            resting.retain(|_, until_ns| now_ns < *until_ns);
+        }
+        if (by_number.len() + resting.len()) as u32 >= limit {
             return Err(QueuePairError::TooMany { limit });
         }
         let number = loop {
             let next = self.next_number.fetch_add(1, Ordering::Relaxed);
             let number = Qpn::QUEUE_PAIR_MIN + (next - 1) % (limit - Qpn::QUEUE_PAIR_MIN + 1);
-            if !by_number.contains_key(&number) {
+            let is_resting =
+                resting.get(&number).is_some_and(|until_ns| self.clock.now_ns() < *until_ns);
+            if !by_number.contains_key(&number) && !is_resting {
                 break number;
             }
         };
+        resting.remove(&number);
+        drop(resting);
         let state = State {
             machine: machine(number),
             addresses: (0..self.channels).map(|_| None).collect(),
         };
-        let shared = Arc::new(Shared::new(number, qkey, state, self.inboxes.clone()));
+        let shared = Arc::new(Shared::new(number, qkey, seal, state, self.inboxes.clone()));
         by_number.insert(number, shared.clone());
         // Under the lock, so that the workers learn of the end of a number before its next use.
         for inbox in self.inboxes.iter() {
@@ -135,6 +162,10 @@ impl Roster {
     pub(crate) fn close(&self, number: u32) {
         let mut by_number = lock(&self.by_number);
         let gone = by_number.remove(&number);
+        let is_rc = |shared: &Arc<Shared>| matches!(shared.lock().machine, Machine::Rc(_));
+        if gone.as_ref().is_some_and(is_rc) {
+            lock(&self.resting).insert(number, self.clock.now_ns() + REST_NS);
+        }
         for inbox in self.inboxes.iter() {
             inbox.push(Command::Remove(number));
         }

@@ -38,9 +38,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Arc<[Arc<Inbox>]>) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        qkey: u32,
+        seal: Seal,
+        state: State,
+        inboxes: Arc<[Arc<Inbox>]>,
+    ) -> Self {
         Self {
-            books: Arc::new(Books::new(number, qkey, Seal::default(), state, inboxes.len())),
+            books: Arc::new(Books::new(number, qkey, seal, state, inboxes.len())),
             process: Process::current(),
             table: OnceLock::new(),
             failure: OnceLock::new(),
@@ -232,7 +238,8 @@ mod tests {
         let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
         let machine = Machine::Sdr(new_qp(1, &config, geometry, &keys, 0));
         let state = State { machine, addresses: [None].into_iter().collect() };
-        let shared = Arc::new(Shared::new(1, keys.qkey, state, [inbox.clone()].into()));
+        let shared =
+            Arc::new(Shared::new(1, keys.qkey, Seal::default(), state, [inbox.clone()].into()));
         let asks_after_post = |now_ns| {
             let post =
                 |qp: &mut QueuePair| qp.post_receive(now_ns, Placement::from_vec(vec![0; 64]));
@@ -252,7 +259,7 @@ mod tests {
             (0..3).map(|_| Arc::new(Inbox::new(Waiter::new().unwrap().1))).collect();
         let machine = Machine::Reserved(Early::default());
         let state = State { machine, addresses: (0..3).map(|_| None).collect() };
-        let shared = Shared::new(1, 2, state, inboxes.clone().into());
+        let shared = Shared::new(1, 2, Seal::default(), state, inboxes.clone().into());
         let asked = || {
             let was_asked = |inbox: &Arc<Inbox>| inbox.take(&mut Vec::new()).is_some();
             inboxes.iter().map(was_asked).collect::<Vec<_>>()

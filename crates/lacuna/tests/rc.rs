@@ -2,9 +2,9 @@
 
 use lacuna::rc::{
     Done, Error, Failure, Flags, Operation, QpState, QueuePair, RecvWork, Remote, SendWork,
-    Settings, Verb,
+    Settings, ShimSettings, Verb,
 };
-use lacuna::{Context, ContextConfig, Progress, Region, RegionOptions, Rights};
+use lacuna::{Context, ContextConfig, Progress, Region, RegionOptions, Rights, Wire};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -51,8 +51,14 @@ fn is_manual(end: &QueuePair) -> bool {
 }
 
 fn all_operations(progress: Progress) {
-    for mtu_bytes in [256, 1024, 4096] {
-        let settings = Settings { mtu_bytes, ..Settings::default() };
+    let shim: ShimSettings = "lowar:8:2".parse().unwrap();
+    for (mtu_bytes, wire, shim) in [
+        (256, Wire::Short, ShimSettings::default()),
+        (1024, Wire::Rdma, ShimSettings::default()),
+        (1024, Wire::Rdma, shim),
+        (4096, Wire::Short, shim),
+    ] {
+        let settings = Settings { mtu_bytes, wire, shim, ..Settings::default() };
         let [near, far] = pair(progress, &settings);
         let data: Vec<u8> = (0..500_000u32).map(|at| (at * 7 + (at >> 9)) as u8).collect();
         let target = register(&far, vec![0; data.len()]);

@@ -157,7 +157,7 @@ impl Run {
     pub(crate) fn takes_marks(&self) -> bool {
         match self {
             Self::Sdr(run) => run.takes_marks(),
-            Self::Rc(_) => false,
+            Self::Rc(rc) => rc.takes_marks,
         }
     }
 

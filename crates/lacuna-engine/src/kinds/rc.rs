@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use lacuna_burst::Burst;
 use lacuna_rc::{AnswerSink, Coded, Run};
 use lacuna_wire::rc::RcHeader;
-use lacuna_wire::{PacketError, Seal};
+use lacuna_wire::{Identification, PacketError, Seal};
 use std::sync::MutexGuard;
 
 /// What an engine alone has of a reliable connection.
@@ -21,12 +21,21 @@ use std::sync::MutexGuard;
 pub struct RcLane {
     channel: u8,
     pub(crate) lane: lacuna_rc::Lane,
+    /// Which ICRCs of the peer are accepted.
+    pub(crate) identification: Identification,
 }
 
 impl RcLane {
     /// The lane of `channel`.
     pub fn new(channel: u8, lane: lacuna_rc::Lane) -> Self {
-        Self { channel, lane }
+        Self { channel, lane, identification: Identification::OfBundle }
+    }
+
+    /// The same for a peer that is no Lacuna's, whose identifications cannot be known.
+    #[must_use]
+    pub fn of_foreign_peer(mut self) -> Self {
+        self.identification = Identification::Any;
+        self
     }
 
     pub(super) fn channel(&self) -> u8 {
@@ -75,6 +84,13 @@ impl AnswerSink for LockedAnswers<'_> {
         }
     }
 
+    fn on_notification(&mut self) {
+        let now_ns = self.now_ns;
+        if let Some(qp) = self.qp() {
+            qp.on_notification(now_ns);
+        }
+    }
+
     fn before_request(&mut self) {
         self.locked = None;
     }
@@ -90,6 +106,7 @@ pub(crate) struct RcRun {
     pub(crate) packets: RcPackets,
     pub(crate) seal: Seal,
     pub(crate) channel: u8,
+    pub(crate) takes_marks: bool,
 }
 
 /// As what the packets are there.

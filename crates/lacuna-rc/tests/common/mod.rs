@@ -10,7 +10,7 @@ use lacuna_rc::{
     AnswerSink, Done, Flags, Lane, Peer, QueuePair, RcConfig, ReceiveQueue, RecvWork, Remote,
     SendWork, ShimSettings, Verb,
 };
-use lacuna_wire::rc::{Opcode, REPAIR_OPCODE, RcHeader, rc_destination};
+use lacuna_wire::rc::{NOTIFICATION_OPCODE, Opcode, REPAIR_OPCODE, RcHeader, rc_destination};
 use lacuna_wire::{PacketError, Qpn, Seal};
 use std::sync::Arc;
 
@@ -48,6 +48,10 @@ impl AnswerSink for Answers<'_> {
 
     fn on_placed_answer(&mut self, header: &RcHeader, payload_bytes: usize) {
         self.1.on_placed_answer(self.0, header, payload_bytes);
+    }
+
+    fn on_notification(&mut self) {
+        self.1.on_notification(self.0);
     }
 
     fn before_request(&mut self) {}
@@ -252,7 +256,7 @@ impl World {
 
     fn carry(&mut self, from: usize, packet: &[u8]) {
         self.packets += 1;
-        if packet[0] != REPAIR_OPCODE {
+        if !matches!(packet[0], REPAIR_OPCODE | NOTIFICATION_OPCODE) {
             let (header, _) = RcHeader::parse(packet, 0).expect("a queue pair makes valid packets");
             if (self.filter.0)(from, &header) {
                 return;

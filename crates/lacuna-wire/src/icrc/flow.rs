@@ -19,8 +19,8 @@
 //! of damaged packets one in 2^32 passes over IPv6, and over IPv4 one in 2^32 times that number:
 //! 15 packets of 4 KiB, 44 of 1,436 bytes. The UDP checksum is beside it.
 //!
-//! A card or another kernel numbers its packets as it likes; its ICRC cannot be checked over IPv4
-//! without raw frames.
+//! A card or another kernel numbers its packets as it likes. Of its ICRC over IPv4 half remains as a
+//! check ([`Identification::Any`]): one in 2^16 differences is one that an identification explains.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -55,6 +55,30 @@ const FLAGS: [u8; 2] = [0x40, 0];
 pub(crate) fn inner(covered: &[u8]) -> u32 {
     // A 32-bit algorithm leaves the upper half of the result zero.
     checksum(CrcAlgorithm::Crc32IsoHdlc, covered) as u32
+}
+
+/// The same as if the byte that routers may change were zero, as [`IcrcFlow`] takes it: notifications and
+/// repairs have something there.
+pub(crate) fn inner_without_variant(covered: &[u8]) -> u32 {
+    let sum = inner(covered);
+    match covered.get(field::BTH_VARIANT) {
+        None | Some(0) => sum,
+        Some(variant) => {
+            let to_end = power::past(covered.len() - field::BTH_VARIANT);
+            sum ^ power::multiply((*variant).into(), to_end)
+        }
+    }
+}
+
+/// Which identifications of IPv4 a check accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Identification {
+    /// Those of a bundle, as senders of Lacuna number their packets.
+    #[default]
+    OfBundle,
+    /// Any: cards and kernels number as they like, and a UDP socket does not see it. Of damaged packets
+    /// one in 2^16 passes then; over IPv6 nothing changes.
+    Any,
 }
 
 /// ICRCs of packets from one address to another; see the module's text.
@@ -143,6 +167,18 @@ impl IcrcFlow {
     /// # Errors
     /// When it does not match, or the packet is shorter than a BTH and a trailer.
     pub fn check(&mut self, packet: &[u8]) -> Result<(), PacketError> {
+        self.check_with(packet, Identification::OfBundle)
+    }
+
+    /// The same of a sender that numbers its packets so.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_with(
+        &mut self,
+        packet: &[u8],
+        accepted: Identification,
+    ) -> Result<(), PacketError> {
         let needed = bth::BYTES + ICRC_BYTES;
         let (Some((covered, trailer)), true) =
             (packet.split_last_chunk::<ICRC_BYTES>(), packet.len() >= needed)
@@ -151,19 +187,15 @@ impl IcrcFlow {
         };
         let is_v4 = self.is_v4();
         let length = self.length(packet.len());
-        let mut expected = inner(covered) ^ length.outer;
         // A switch may have set congestion bits there, which do not count.
-        let variant = covered[field::BTH_VARIANT];
-        if variant != 0 {
-            let to_end = power::past(covered.len() - field::BTH_VARIANT);
-            expected ^= power::multiply(variant.into(), to_end);
-        }
+        let expected = inner_without_variant(covered) ^ length.outer;
         let found = u32::from_le_bytes(*trailer);
         if expected == found {
             return Ok(());
         }
         let identification = power::multiply(expected ^ found, length.down);
         match u16::try_from(identification) {
+            Ok(_) if is_v4 && accepted == Identification::Any => Ok(()),
             Ok(swapped) if is_v4 && swapped.swap_bytes() < identifications(packet.len()) => Ok(()),
             _ => Err(PacketError::Trailer { expected, found }),
         }
@@ -296,6 +328,21 @@ mod tests {
                 let packet = sealed(&mut flow, packet(bytes), identification);
                 assert_eq!(flow.check(&packet).is_ok(), identification < count, "{bytes}");
             }
+        }
+    }
+
+    #[test]
+    fn any_identification_of_a_foreign_sender_is_accepted_and_little_else() {
+        let mut flow = flow(V4);
+        for identification in 0..=u16::MAX {
+            let packet = sealed(&mut flow, packet(100), identification);
+            assert_eq!(flow.check_with(&packet, Identification::Any), Ok(()));
+        }
+        let packet = sealed(&mut flow, packet(100), 0x1234);
+        for bit in (0..packet.len() * 8).filter(|bit| bit / 8 != field::BTH_VARIANT) {
+            let mut flipped = packet.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(flow.check_with(&flipped, Identification::Any).is_err(), "{bit}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! InfiniBand Architecture Specification, volume 1, table 38. The table says for each opcode which part of
 //! a message it is and which headers follow the BTH; no other place knows them.
 
-use super::REPAIR_OPCODE;
+use super::{NOTIFICATION_OPCODE, REPAIR_OPCODE};
 use crate::Qpn;
 
 /// An opcode of the reliable connection: the first byte of its packets.
@@ -181,13 +181,15 @@ const TABLE: [Option<Entry>; 0x18] = {
 /// The one value in the table that no opcode has.
 const RESERVED: u8 = 0x15;
 
-/// Whether a datagram begins as a packet of a reliable connection does, or of the repair shim below it.
+/// Whether a datagram begins as a packet of a reliable connection does, of the repair shim below it, or a
+/// notification of congestion.
 #[inline]
 #[must_use]
 pub fn is_rc(packet: &[u8]) -> bool {
     // The table without looking at it: this is asked of all packets that are no data of SDR.
     packet.first().is_some_and(|first| {
-        *first < TABLE.len() as u8 && *first != RESERVED || *first == REPAIR_OPCODE
+        *first < TABLE.len() as u8 && *first != RESERVED
+            || matches!(*first, REPAIR_OPCODE | NOTIFICATION_OPCODE)
     })
 }
 
@@ -310,7 +312,8 @@ mod tests {
             let opcode = Opcode::of(byte);
             assert_eq!(opcode.is_some(), byte < 0x18 && byte != 0x15, "{byte:#04x}");
             assert!(opcode.is_none_or(|opcode| opcode as u8 == byte));
-            assert_eq!(is_rc(&[byte]), opcode.is_some());
+            let is_beside = matches!(byte, REPAIR_OPCODE | NOTIFICATION_OPCODE);
+            assert_eq!(is_rc(&[byte]), opcode.is_some() || is_beside);
         }
     }
 

@@ -314,7 +314,9 @@ impl Seal {
     pub fn emit_trailer_of(self, covered: &[u8], out: &mut [u8]) {
         match self {
             Self::Crc32c => crc32c::Castagnoli::seal_control(covered, out),
-            Self::Icrc => out.copy_from_slice(&crate::icrc::inner(covered).to_le_bytes()),
+            Self::Icrc => {
+                out.copy_from_slice(&crate::icrc::inner_without_variant(covered).to_le_bytes());
+            }
         }
     }
 
