@@ -33,6 +33,7 @@ pub mod memory;
 mod missing;
 pub mod pacer;
 mod path;
+pub mod ranges;
 mod reordering;
 pub mod report_policy;
 pub mod rtt;

@@ -15,4 +15,3 @@ pub mod modes;
 pub mod probe;
 mod probe_rounds;
 pub mod qp;
-pub mod ranges;

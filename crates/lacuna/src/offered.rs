@@ -11,8 +11,8 @@
 use crate::error::{OfferError, PostSendError};
 use crate::handles::SendHandle;
 use crate::queue_pair::QueuePair;
+use lacuna_path::ranges::Ranges;
 use lacuna_place::buffer::{Memory, SendBuffer};
-use lacuna_proto::ranges::Ranges;
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};

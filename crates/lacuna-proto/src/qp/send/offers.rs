@@ -15,7 +15,7 @@ use super::{Position, SendSide};
 use crate::modes::{MessageShape, Mode};
 use crate::qp::error::PostSendError;
 use crate::qp::user_send::{SendId, SendRequest};
-use crate::ranges::Ranges;
+use lacuna_path::ranges::Ranges;
 use lacuna_place::parity::Layout;
 use std::collections::BTreeMap;
 use std::ops::Range;

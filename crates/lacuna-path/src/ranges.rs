@@ -1,4 +1,4 @@
-//! A set of numbers as disjoint ranges: what was offered of a send, what of it waits.
+//! A set of numbers as disjoint ranges: what was offered of a send, or has come behind a gap.
 
 use std::ops::Range;
 
