@@ -28,6 +28,55 @@ impl Ranges {
         range.is_empty() || self.0.get(at).is_some_and(|other| other.start <= range.start)
     }
 
+    /// Removes all numbers below one.
+    pub fn remove_below(&mut self, number: u64) {
+        let gone = self.0.partition_point(|range| range.end <= number);
+        self.0.drain(..gone);
+        if let Some(first) = self.0.first_mut() {
+            first.start = first.start.max(number);
+        }
+    }
+
+    /// Removes a range.
+    pub fn remove(&mut self, gone: &Range<u64>) {
+        if gone.is_empty() {
+            return;
+        }
+        let from = self.0.partition_point(|range| range.end <= gone.start);
+        let to = self.0.partition_point(|range| range.start < gone.end);
+        if let [first, .., last] | [first @ last] = &self.0[from..to] {
+            let rest = [first.start..gone.start, gone.end..last.end];
+            let rest = rest.into_iter().filter(|range| range.start < range.end);
+            self.0.splice(from..to, rest);
+        }
+    }
+
+    /// The number behind the last range.
+    pub fn last_end(&self) -> Option<u64> {
+        self.0.last().map(|range| range.end)
+    }
+
+    /// All ranges, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Range<u64>> {
+        self.0.iter()
+    }
+
+    /// What is missing of a range, in order.
+    pub fn gaps(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let mut next = range.start;
+        let mut gaps = Vec::new();
+        for there in self.within(range) {
+            if next < there.start {
+                gaps.push(next..there.start);
+            }
+            next = there.end;
+        }
+        if next < range.end {
+            gaps.push(next..range.end);
+        }
+        gaps.into_iter()
+    }
+
     /// Those that overlap a range.
     pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
         let from = self.0.partition_point(|other| other.end <= range.start);
@@ -75,6 +124,17 @@ mod tests {
             let overlaps = set.0.iter().filter(|r| r.start < asked.end && asked.start < r.end);
             let within: Vec<_> = set.within(&asked).collect();
             prop_assert!(asked.is_empty() || within == overlaps.collect::<Vec<_>>());
+            let missing: Vec<u64> = set.gaps(&asked).flatten().collect();
+            prop_assert!(missing.into_iter().eq(asked.clone().filter(|at| !has(*at))));
+            let mut above = set.clone();
+            above.remove_below(asked.start);
+            let kept = (0..80).filter(|at| above.iter().any(|range| range.contains(at)));
+            prop_assert!(kept.eq((asked.start..80).filter(|at| has(*at))));
+            let mut without = set.clone();
+            without.remove(&asked);
+            let kept = (0..80).filter(|at| without.iter().any(|range| range.contains(at)));
+            prop_assert!(kept.eq((0..80).filter(|at| has(*at) && !asked.contains(at))));
+            prop_assert_eq!(set.last_end(), (0..80).rev().find(|at| has(*at)).map(|at| at + 1));
         }
     }
 }

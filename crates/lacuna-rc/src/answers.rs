@@ -8,16 +8,26 @@
 
 use lacuna_wire::rc::Syndrome;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// An answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// All packets up to this number have come; or the packet with this number is refused.
     Say { psn: u64, syndrome: Syndrome, messages: u32 },
+    /// The packet with this number is missing, and these have come behind it (selective repeat).
+    Missing { psn: u64, messages: u32, came: Vec<Range<u64>> },
     /// What was read.
     Read(ReadAnswer),
     /// What an atomic operation found.
     Atomic { psn: u64, before: u64, messages: u32 },
+}
+
+impl Answer {
+    /// Whether it answers a READ or an atomic operation.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Atomic { .. })
+    }
 }
 
 /// The answer to a READ, of which `next` packets have left.
@@ -53,6 +63,10 @@ impl Answers {
                 }
                 return;
             }
+            (Answer::Missing { .. }, Some(last @ Answer::Missing { .. })) => {
+                *last = answer;
+                return;
+            }
             (Answer::Read(again), _) => {
                 let again = *again;
                 if self.replace(&again) {
@@ -61,7 +75,7 @@ impl Answers {
             }
             _ => {}
         }
-        self.reads += usize::from(!matches!(answer, Answer::Say { .. }));
+        self.reads += usize::from(answer.is_read());
         self.queue.push_back(answer);
     }
 
@@ -92,7 +106,7 @@ impl Answers {
 
     pub(crate) fn pop(&mut self) -> Option<Answer> {
         let answer = self.queue.pop_front()?;
-        self.reads -= usize::from(!matches!(answer, Answer::Say { .. }));
+        self.reads -= usize::from(answer.is_read());
         Some(answer)
     }
 

@@ -18,6 +18,39 @@ pub enum Repair {
     /// keeps nothing behind a gap and says so once per gap.
     #[default]
     GoBackN,
+    /// Only what is missing is sent again, and no more is under way than the path holds (IRN). Both ends must
+    /// have it: the responder keeps what comes behind a gap and says what that is. Answers to READs are asked
+    /// again from the first missing one on.
+    SelectiveRepeat,
+}
+
+/// A repair that cannot be read from its name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no repair: gbn or sr")]
+pub struct ParseRepairError {
+    /// What was given.
+    pub text: String,
+}
+
+impl std::str::FromStr for Repair {
+    type Err = ParseRepairError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::GoBackN, Self::SelectiveRepeat];
+        let found = all.into_iter().find(|repair| repair.name() == text);
+        found.ok_or_else(|| ParseRepairError { text: text.to_owned() })
+    }
+}
+
+impl Repair {
+    /// Its name on command lines.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GoBackN => "gbn",
+            Self::SelectiveRepeat => "sr",
+        }
+    }
 }
 
 /// How long an acknowledgement may take.

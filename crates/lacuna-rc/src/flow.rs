@@ -10,18 +10,22 @@
 //! Repairs of a shim below are packets on the path as the others: they are in flight until the packets
 //! that they cover are answered, and count as delivered then.
 
+use crate::config::Repair;
 use crate::responder::Repairs;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{
-    AnyController, Controller, RoundTrips, Sample, Shares, Signal, StartRate,
+    AnyController, Controller, Limits, RoundTrips, Sample, Shares, Signal, StartRate,
 };
 use lacuna_path::delivery::{Delivery, Stamp};
-use lacuna_path::pacer::Pacer;
+use lacuna_path::pacer::{Pacer, bytes_in};
 use lacuna_path::rtt::RttEstimator;
 use std::collections::VecDeque;
 
 /// Marks that are kept: more packets that ask than any window holds would be asked in vain.
 const MARKS_MAX: usize = 4096;
+
+/// What hosts take beyond the path's round trip, for the cap on what is under way.
+const HOST_NS: u64 = 2_000_000;
 
 /// What a notification of congestion counts for: a packet.
 const MARKED_BYTES: u64 = 1500;
@@ -41,6 +45,8 @@ struct Mark {
 #[derive(Debug)]
 pub(crate) struct Flow {
     controller: AnyController,
+    /// No more is under way than the path holds at its rate, whatever the controller allows (IRN's BDP-FC).
+    is_capped: bool,
     pacer: Pacer,
     delivery: Delivery,
     rtt: RttEstimator,
@@ -60,9 +66,10 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(controller: AnyController) -> Self {
+    pub(crate) fn new(controller: AnyController, repair: Repair) -> Self {
         Self {
             controller,
+            is_capped: repair == Repair::SelectiveRepeat,
             pacer: Pacer::default(),
             delivery: Delivery::default(),
             rtt: RttEstimator::default(),
@@ -99,12 +106,23 @@ impl Flow {
 
     /// Packets of `packet_bytes` that fit the window.
     pub(crate) fn window_packets(&self, packet_bytes: u64) -> u64 {
-        self.controller.limits().window_bytes / (packet_bytes + IP_UDP_BYTES)
+        self.limits().window_bytes / (packet_bytes + IP_UDP_BYTES)
+    }
+
+    fn limits(&self) -> Limits {
+        let mut limits = self.controller.limits();
+        if let (true, Some(rate), Some(rtt_ns)) =
+            (self.is_capped, limits.rate_bits_per_s, self.rtt.min_ns())
+        {
+            let path_bytes = bytes_in(rtt_ns + rtt_ns / 4 + HOST_NS, rate);
+            limits.window_bytes = limits.window_bytes.min(path_bytes);
+        }
+        limits
     }
 
     /// Packets of `packet_bytes` bytes of UDP payload that may leave now, of `waiting`.
     pub(crate) fn allowance(&mut self, now_ns: u64, packet_bytes: u64, waiting: u32) -> u32 {
-        let limits = self.controller.limits();
+        let limits = self.limits();
         let wire_bytes = packet_bytes + IP_UDP_BYTES;
         self.is_paced = false;
         let left = limits.window_bytes.saturating_sub(self.in_flight_bytes) / wire_bytes;
@@ -198,19 +216,32 @@ impl Flow {
         self.pacer.ready_ns()
     }
 
-    /// Everything before `psn` has come; `wire_bytes` of it is news.
-    pub(crate) fn on_acknowledged(&mut self, now_ns: u64, psn: u64, wire_bytes: u64) {
-        let mut wire_bytes = wire_bytes;
+    /// Everything before `psn` has come; `wire_bytes` have come that had not, of which `landed_bytes` were
+    /// under way.
+    pub(crate) fn on_acknowledged(
+        &mut self,
+        now_ns: u64,
+        psn: u64,
+        mut wire_bytes: u64,
+        mut landed_bytes: u64,
+    ) {
         while let Some((_, bytes)) = self.repairs.front().filter(|(psn_end, _)| *psn_end <= psn) {
             wire_bytes += bytes;
+            landed_bytes += bytes;
             self.repairs.pop_front();
         }
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(wire_bytes);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(landed_bytes);
         let mut newest = None;
         while self.marks.front().is_some_and(|mark| mark.psn_end <= psn) {
             newest = self.marks.pop_front();
         }
         self.report(now_ns, newest, wire_bytes, 0);
+    }
+
+    /// Packets are lost, and the others still under way (selective repeat).
+    pub(crate) fn on_lost(&mut self, now_ns: u64, wire_bytes: u64) {
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(wire_bytes);
+        self.report(now_ns, None, 0, wire_bytes);
     }
 
     /// Everything in flight is sent again; of that `lost_bytes` are taken for lost by the path.

@@ -188,6 +188,7 @@ impl Lane {
 
     /// What the queue pair is to be told ([`crate::QueuePair::on_taken`]).
     pub fn taken(&mut self) -> &mut Taken {
+        self.responder.conclude(&mut self.taken);
         if let Some(shim) = &self.shim {
             self.taken.shim = Some(shim.counters());
         }

@@ -12,6 +12,7 @@
 //! | `receive_queue` | posted receives, of one queue pair or shared by several |
 //! | `responder` | takes the peer's requests: order, memory, refusals. One worker's own, without a lock |
 //! | `requester` | sends own requests: numbers, go-back-N, answers, completions |
+//! | `selective`, `held` | selective repeat: what is lost; what waits behind a gap at the responder |
 //! | `flow` | how much may leave and how fast: controller, pace, round trips |
 //! | `answers` | what the responder says, in order |
 //! | `run` | packets that were polled, made into bytes outside of the lock |
@@ -35,15 +36,19 @@
 mod answers;
 mod config;
 mod flow;
+mod held;
 mod lane;
 mod qp;
 mod receive_queue;
 mod requester;
 mod responder;
 mod run;
+mod selective;
 mod work;
 
-pub use config::{AckTimeout, ConfigError, MTU_BYTES_MAX, MTU_BYTES_MIN, Peer, RcConfig, Repair};
+pub use config::{
+    AckTimeout, ConfigError, MTU_BYTES_MAX, MTU_BYTES_MIN, ParseRepairError, Peer, RcConfig, Repair,
+};
 pub use lane::{AnswerSink, Coded, Lane, ParseShimError, ShimSettings};
 pub use qp::{QpState, QueuePair, RcStats};
 pub use receive_queue::ReceiveQueue;

@@ -376,8 +376,7 @@ impl QueuePair {
         self.done.extend(taken.done.drain(..));
         let has_failed = std::mem::take(&mut taken.has_failed);
         for answer in taken.answers.drain(..) {
-            let is_read = !matches!(answer, Answer::Say { .. });
-            if is_read && self.answers.reads() > usize::from(self.config.answers_max) {
+            if answer.is_read() && self.answers.reads() > usize::from(self.config.answers_max) {
                 // More than it was told that it may ask; a duplicate of one that waits replaces it.
                 continue;
             }
@@ -476,6 +475,12 @@ impl QueuePair {
             Answer::Say { psn, syndrome, messages } => {
                 let aeth = Aeth { syndrome: *syndrome, messages: *messages };
                 let run = one(*psn, Opcode::Acknowledge, Fields::Aeth(aeth));
+                self.answers.pop();
+                run
+            }
+            Answer::Missing { psn, messages, came } => {
+                let kind = Kind::Missing { messages: *messages, came: std::mem::take(came) };
+                let run = Run::new(destination, mtu_bytes, *psn, 1, kind);
                 self.answers.pop();
                 run
             }

@@ -15,6 +15,9 @@
 //!   it comes again;
 //! - a wrong request is refused, and the queue pair has failed.
 //!
+//! With selective repeat, packets behind a gap are kept (`held`) and done in their turn, and the peer is told
+//! once for each batch what has come.
+//!
 //! A packet behind a gap whose place is known may be written *ahead* of its turn ([`Responder::place_ahead`]),
 //! if somebody below keeps its headers until then. That holds for the message that is open alone: what an
 //! earlier message writes later must not cover what a later one wrote. In its turn the packet is checked and
@@ -24,8 +27,10 @@
 //! completion comes after the last byte; what a packet says of itself is checked before it is used.
 
 use crate::answers::{Answer, ReadAnswer};
-use crate::config::{Peer, RcConfig};
+use crate::config::{Peer, RcConfig, Repair};
+use crate::held::{Content, Held, HeldRequest};
 use crate::receive_queue::ReceiveQueue;
+use crate::selective::RANGES_MAX;
 use crate::work::{Done, Failure, Operation, Received, RecvWork};
 use crate::{PSN_BASE, Payload};
 use lacuna_place::region::{KeyTable, Rights};
@@ -52,6 +57,8 @@ pub struct Taken {
     pub(crate) has_failed: bool,
     /// Counts since the queue pair was told last.
     pub(crate) refusals: Refusals,
+    /// Something came behind a gap that was kept.
+    is_missing: bool,
     /// A packet came that a router had marked.
     pub(crate) is_marked: bool,
     /// Packets whose ICRC was checked but for the identification.
@@ -145,6 +152,8 @@ pub struct Responder {
     /// What the last atomic operations found.
     atomics: VecDeque<(u64, u64)>,
     has_failed: bool,
+    /// What came behind a gap, with selective repeat.
+    held: Option<Box<Held>>,
 }
 
 /// A request cannot be done now or ever.
@@ -181,7 +190,27 @@ impl Responder {
             message: None,
             atomics: VecDeque::new(),
             has_failed: false,
+            held: (config.repair == Repair::SelectiveRepeat).then(Box::default),
         }
+    }
+
+    /// A batch of packets is over: the peer is told what is missing, if something is.
+    pub(crate) fn conclude(&mut self, taken: &mut Taken) {
+        if !std::mem::take(&mut taken.is_missing) {
+            return;
+        }
+        let Some(held) = self.held.as_ref().filter(|_| !self.is_silent) else { return };
+        let (psn, messages) = (self.expected, self.messages);
+        // One that found no receive may be in there: it comes again.
+        let behind = held.came().iter().map(|range| range.start.max(psn + 1)..range.end);
+        let mut behind = behind.filter(|range| !range.is_empty());
+        // The lowest, and the highest.
+        let mut came: Vec<_> = behind.by_ref().take(RANGES_MAX - 1).collect();
+        came.extend(behind.next_back());
+        if came.is_empty() {
+            return;
+        }
+        taken.answers.push(Answer::Missing { psn, messages, came });
     }
 
     /// Takes a request. Answers of the peer are the queue pair's: see [`crate::QueuePair::on_answer`].
@@ -250,6 +279,9 @@ impl Responder {
             taken.refusals.duplicates += 1;
             return self.repeat(number, header, taken);
         }
+        if number > self.expected && self.held.is_some() {
+            return self.hold(number, header, payload, taken);
+        }
         if number > self.expected {
             taken.refusals.out_of_sequence += 1;
             if !std::mem::replace(&mut self.is_silent, true) {
@@ -257,8 +289,56 @@ impl Responder {
             }
             return;
         }
+        let mut is_done = self.do_expected(header, payload, taken);
+        while is_done
+            && let Some(held) = self.held.as_mut().and_then(|held| held.take(self.expected))
+        {
+            let payload = match &held.content {
+                Content::Bytes(bytes) => Payload::Bytes(bytes),
+                Content::Placed(bytes) => Payload::Placed(*bytes),
+            };
+            is_done = self.do_expected(&held.header, payload, taken);
+        }
+        if let Some(held) = &mut self.held {
+            held.on_done(self.expected);
+            taken.is_missing |= held.came().last_end().is_some();
+        }
+    }
+
+    /// Keeps a request that came behind a gap.
+    fn hold(&mut self, number: u64, header: &RcHeader, payload: Payload<'_>, taken: &mut Taken) {
+        let is_known = self.held.as_ref().is_some_and(|held| held.contains(number));
+        taken.is_missing |= !self.is_silent;
+        if is_known {
+            taken.refusals.duplicates += 1;
+            return;
+        }
+        let content = match payload {
+            Payload::Placed(bytes) => Content::Placed(bytes),
+            Payload::Bytes(bytes) if self.place_ahead(header, bytes) => {
+                Content::Placed(bytes.len())
+            }
+            Payload::Bytes(bytes) => Content::Bytes(bytes.into()),
+        };
+        let numbers = match (header.opcode.operation(), header.fields.reth()) {
+            (rc::Operation::ReadRequest, Some(reth)) => {
+                packets_of(reth.length.into(), self.mtu_bytes).min(MESSAGE_PACKETS_MAX)
+            }
+            _ => 1,
+        };
+        let request = HeldRequest { header: *header, content };
+        let is_kept = self.held.as_mut().is_some_and(|held| held.keep(number, numbers, request));
+        taken.refusals.out_of_sequence += u64::from(!is_kept);
+    }
+
+    /// Does the request with the expected number; or refuses it (`false`).
+    fn do_expected(&mut self, header: &RcHeader, payload: Payload<'_>, taken: &mut Taken) -> bool {
+        let number = self.expected;
         match self.execute(header, payload, taken) {
-            Ok(()) => self.is_silent = false,
+            Ok(()) => {
+                self.is_silent = false;
+                return true;
+            }
             Err(Refused::NotReady) => {
                 taken.refusals.not_ready += 1;
                 self.is_silent = true;
@@ -270,6 +350,7 @@ impl Responder {
                 self.fail(nak, taken);
             }
         }
+        false
     }
 
     /// The queue pair is over: gives back the receive of a message that is not whole.

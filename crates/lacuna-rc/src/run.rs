@@ -7,7 +7,8 @@ use lacuna_wire::rc::{
     Aeth, Fields, NOTIFICATION_BYTES, Nak, Opcode, Operation, Part, RcHeader, Reth, Syndrome,
     emit_notification,
 };
-use lacuna_wire::{Qpn, psn};
+use lacuna_wire::{PSN_MASK, Qpn, psn};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Packets of one message or answer, in order.
@@ -30,6 +31,8 @@ pub(crate) enum Kind {
     Answer(Answer),
     /// One packet without payload.
     One { opcode: Opcode, fields: Fields, asks_ack: bool },
+    /// One packet that says what is missing and what has come behind it.
+    Missing { messages: u32, came: Vec<Range<u64>> },
     /// One packet that tells of congestion.
     Notification,
 }
@@ -112,6 +115,11 @@ impl Run {
             (at, (bytes - at.min(bytes)).min(mtu_bytes) as usize)
         };
         match &self.kind {
+            Kind::Missing { messages, came } => {
+                let syndrome = Syndrome::Nak(Nak::PsnSequence);
+                header.fields = Fields::Aeth(Aeth { syndrome, messages: *messages });
+                (header, 0, came.len() * RANGE_BYTES)
+            }
             // It has no such header: see `emit`.
             Kind::Notification => (header, 0, 0),
             Kind::One { opcode, fields, asks_ack } => {
@@ -183,6 +191,11 @@ impl Run {
         pad.fill(0);
         match &self.kind {
             Kind::One { .. } | Kind::Notification => {}
+            Kind::Missing { came, .. } => {
+                for (range, out) in came.iter().zip(payload.as_chunks_mut().0) {
+                    *out = range_to_bytes(range);
+                }
+            }
             Kind::Message(message) => message.data.copy_to(from as usize, payload),
             Kind::Answer(answer) if !answer.read(from, payload) => {
                 let syndrome = Syndrome::Nak(Nak::RemoteAccess);
@@ -197,6 +210,23 @@ impl Run {
         header.emit(length, head);
         packet_bytes
     }
+}
+
+/// A range of numbers behind a gap, as a refusal of selective repeat carries it: its first number and how many.
+pub(crate) const RANGE_BYTES: usize = 8;
+
+fn range_to_bytes(range: &Range<u64>) -> [u8; RANGE_BYTES] {
+    let [a, b, c, d] = psn::wrap(range.start).to_be_bytes();
+    let [e, f, g, h] = ((range.end - range.start) as u32).to_be_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
+/// The ranges of such a refusal; `near` is a number near them.
+pub(crate) fn ranges_of(payload: &[u8], near: u64) -> impl Iterator<Item = Range<u64>> {
+    payload.as_chunks::<RANGE_BYTES>().0.iter().map(move |[a, b, c, d, e, f, g, h]| {
+        let start = psn::unwrap(u32::from_be_bytes([*a, *b, *c, *d]) & PSN_MASK, near);
+        start..start + u64::from(u32::from_be_bytes([*e, *f, *g, *h]) & PSN_MASK)
+    })
 }
 
 impl Message {

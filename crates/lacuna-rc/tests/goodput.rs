@@ -7,7 +7,7 @@ use common::{START_NS, World, config, fixed, pattern};
 use lacuna_link::{Fraction, Loss, PipeConfig};
 use lacuna_path::controller::{AnyController, ControllerConfig, Setup};
 use lacuna_place::buffer::SendBuffer;
-use lacuna_rc::{Flags, SendWork, ShimSettings, Verb};
+use lacuna_rc::{Flags, Repair, SendWork, ShimSettings, Verb};
 use lacuna_wire::rc::{CodeKind, Strength};
 
 const RATE: u64 = 1_000_000_000;
@@ -17,11 +17,12 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Share of the path's lossless goodput that WRITEs back to back keep at this loss, both ways, at the path's
 /// rate.
 fn kept(rtt_ms: u64, loss: f64, seed: u64, seconds: u64) -> f64 {
-    kept_by(&fixed(RATE), ShimSettings::Off, (rtt_ms, loss), seed, seconds)
+    kept_by(&fixed(RATE), Repair::GoBackN, ShimSettings::Off, (rtt_ms, loss), seed, seconds)
 }
 
 fn kept_by(
     controller: &AnyController,
+    repair: Repair,
     shim: ShimSettings,
     (rtt_ms, loss): (u64, f64),
     seed: u64,
@@ -37,6 +38,7 @@ fn kept_by(
     let configs = [3, 5].map(|number| {
         let mut config = config(number, MTU_BYTES);
         config.controller = controller.clone();
+        config.repair = repair;
         config
     });
     let shims = [shim, ShimSettings::Accept];
@@ -89,11 +91,22 @@ fn go_back_n_keeps_what_its_closed_form_says() {
     assert!(kept(40, 0.0, 1, 2) > 0.99);
 }
 
+/// What is lost is sent again once, and nothing else.
+#[test]
+fn selective_repeat_keeps_all_but_the_losses() {
+    for (rtt_ms, loss) in [(40, 0.0), (40, 1e-3), (80, 1e-2)] {
+        let selective = Repair::SelectiveRepeat;
+        let kept = kept_by(&fixed(RATE), selective, ShimSettings::Off, (rtt_ms, loss), 1, 10);
+        println!("{rtt_ms} ms, {loss}: {kept:.4}");
+        assert!(kept > 0.98 * (1.0 - loss), "{rtt_ms} ms, {loss}: {kept:.4}");
+    }
+}
+
 #[test]
 fn bbr_finds_the_rate_from_acknowledgements_alone() {
     let controller = ControllerConfig::Bbr.build(Setup { packet_bytes: 1084, seed: 1 });
     for rtt_ms in [5, 40] {
-        let found = kept_by(&controller, ShimSettings::Off, (rtt_ms, 0.0), 1, 10);
+        let found = kept_by(&controller, Repair::GoBackN, ShimSettings::Off, (rtt_ms, 0.0), 1, 10);
         println!("{rtt_ms} ms: {found:.3}");
         assert!(found > 0.9, "{rtt_ms} ms: {found:.3}");
     }
@@ -112,9 +125,10 @@ fn a_shim_keeps_what_its_closed_form_says() {
         let [none, one] = [(1.0 - loss).powf(n + 1.0), (n + 1.0) * loss * (1.0 - loss).powf(n)];
         let failures_per_packet = (1.0 - none - one) / n;
         let closed = share / (1.0 + failures_per_packet * window_packets * share);
-        let kept =
-            (0..3).map(|seed| kept_by(&fixed(RATE), shim, (rtt_ms, loss), seed, 10)).sum::<f64>()
-                / 3.0;
+        let kept = (0..3)
+            .map(|seed| kept_by(&fixed(RATE), Repair::GoBackN, shim, (rtt_ms, loss), seed, 10))
+            .sum::<f64>()
+            / 3.0;
         let ratio = kept / closed;
         println!(
             "({block_packets}, 1), {rtt_ms} ms, {loss}: {kept:.3}, form {closed:.3}: {ratio:.3}"
@@ -128,7 +142,7 @@ fn bbr_finds_the_rate_with_repairs_too() {
     let controller = ControllerConfig::Bbr.build(Setup { packet_bytes: 1084, seed: 1 });
     let strength = Strength { block_packets: 8, repairs: 1, code: CodeKind::Xor };
     let shim = ShimSettings::Protect { strength, caps_short_blocks: false };
-    let found = kept_by(&controller, shim, (40, 0.0), 1, 10);
+    let found = kept_by(&controller, Repair::GoBackN, shim, (40, 0.0), 1, 10);
     println!("{found:.3} of 0.889");
     assert!(found > 0.8, "{found:.3} of the path, of which repairs leave 8 of 9");
 }

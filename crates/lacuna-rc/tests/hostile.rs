@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{World, all_of, bytes_of, pattern, read, region, slice, write};
-use lacuna_link::SplitMix64;
+use common::{World, all_of, bytes_of, config, pattern, read, region, slice, write};
+use lacuna_link::{PipeConfig, SplitMix64};
+use lacuna_rc::{RcConfig, Repair, ShimSettings};
 use lacuna_wire::Qpn;
 use lacuna_wire::rc::Opcode;
 
@@ -16,6 +17,18 @@ fn packet(rng: &mut SplitMix64, destination: Qpn, psn: u32) -> Vec<u8> {
     let mut bytes = vec![opcode as u8, (rng.next_u64() & 0xb0) as u8, 0xff, 0xff];
     bytes.extend(destination.bits().to_be_bytes());
     bytes.extend((psn & 0xff_ffff | ((rng.below(2) as u32) << 31)).to_be_bytes());
+    bytes.extend(rng.bytes(len));
+    bytes
+}
+
+/// A repair packet of random numbers, near those of the flow.
+fn repair(rng: &mut SplitMix64, destination: Qpn, psn: u32) -> Vec<u8> {
+    let mut bytes = (0x1f00_0000 | destination.bits()).to_be_bytes().to_vec();
+    bytes.push(1 + rng.below(4) as u8);
+    bytes.extend([rng.below(40) as u8, rng.below(8) as u8, rng.below(256) as u8]);
+    bytes.extend((psn << 8 | rng.below(8) as u32).to_be_bytes());
+    bytes.extend([rng.below(40) as u8, 4, 0, rng.below(4) as u8]);
+    let len = 4 * [1, 4, 256, 260][rng.below(4) as usize];
     bytes.extend(rng.bytes(len));
     bytes
 }
@@ -58,7 +71,17 @@ fn packets_far_from_the_expected_numbers_disturb_nothing() {
 fn whatever_comes_nothing_panics_or_grows() {
     for seed in 0..200 {
         let mut rng = SplitMix64::new(seed);
-        let mut world = World::simple(1024);
+        let repairs = [Repair::GoBackN, Repair::SelectiveRepeat];
+        let strength = [None, Some("8:1"), Some("16:4"), Some("mds:8:2")][rng.below(4) as usize];
+        let shim = strength.map_or(ShimSettings::Accept, |strength| ShimSettings::Protect {
+            strength: strength.parse().unwrap(),
+            caps_short_blocks: false,
+        });
+        let config =
+            |number| RcConfig { repair: repairs[seed as usize % 2], ..config(number, 1024) };
+        let pipe = PipeConfig { delay_ns: 5_000_000, ..PipeConfig::default() };
+        let configs = [config(3), config(5)];
+        let mut world = World::with_shims(configs, [shim; 2], [pipe.clone(), pipe], seed);
         world.ends[0].post(write(1, &pattern(100_000, seed), world.ends[1].remote(0)));
         world.ends[0].post(read(2, all_of(&region(50_000)), world.ends[1].remote(0)));
         world.ends[1].post_recv(3, all_of(&region(2000)));
@@ -70,12 +93,18 @@ fn whatever_comes_nothing_panics_or_grows() {
                 let at = rng.below(2) as usize;
                 let near = first_psn[rng.below(2) as usize].wrapping_add(rng.below(200) as u32);
                 let destination = world.ends[at].qp.config().number;
-                let bytes = packet(&mut rng, destination, near);
+                let bytes = match rng.below(2) {
+                    0 => packet(&mut rng, destination, near),
+                    _ => repair(&mut rng, destination, near),
+                };
                 let now_ns = world.now_ns;
                 world.ends[at].take(now_ns, &bytes);
             }
         }
         world.run_out();
+        for end in &world.ends {
+            assert_eq!(end.shared.ring.used(), 0, "seed {seed}: packets wait for ever");
+        }
         let done = world.ends[0].take_done();
         assert_eq!(done.iter().filter(|done| done.received.is_none()).count(), 2, "{done:?}");
     }

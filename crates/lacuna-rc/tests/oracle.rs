@@ -7,7 +7,7 @@ use common::{World, all_of, bytes_of, config, pattern, read, region, slice};
 use lacuna_link::{Chances, Fraction, Loss, PipeConfig, SplitMix64};
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::Slices;
-use lacuna_rc::{Done, Flags, Operation, SendWork, ShimSettings, Verb};
+use lacuna_rc::{Done, Flags, Operation, RcConfig, Repair, SendWork, ShimSettings, Verb};
 use lacuna_wire::rc::{CodeKind, Strength};
 use std::collections::VecDeque;
 
@@ -82,7 +82,7 @@ type Completed = (Vec<Done>, Vec<Done>);
 fn run(
     seed: u64,
     loss_ppm: u32,
-    shims: [ShimSettings; 2],
+    (repair, shims): (Repair, [ShimSettings; 2]),
     helped: &mut [u64; 2],
 ) -> [Completed; 2] {
     let mut rng = SplitMix64::new(seed);
@@ -100,7 +100,8 @@ fn run(
         reorder_delay_ns: 100_000,
         ..PipeConfig::default()
     };
-    let configs = [config(3, mtu_bytes), config(5, mtu_bytes)];
+    let config = |number| RcConfig { repair, ..config(number, mtu_bytes) };
+    let configs = [config(3), config(5)];
     let mut world = World::with_shims(configs, shims, [pipe.clone(), pipe], seed);
     for end in &world.ends {
         end.region.write(0, &pattern(READ_BYTES as usize, seed ^ 77)).unwrap();
@@ -211,7 +212,10 @@ fn lowar(block_packets: u16, repairs: u16, code: CodeKind) -> ShimSettings {
 fn random_work_is_done_once_in_order_and_whole() {
     for seed in 0..250 {
         for loss_ppm in [0, 1_000, 10_000, 50_000] {
-            run(u64::from(loss_ppm) + seed, loss_ppm, [ShimSettings::Off; 2], &mut [0; 2]);
+            for repair in [Repair::GoBackN, Repair::SelectiveRepeat] {
+                let how = (repair, [ShimSettings::Off; 2]);
+                run(u64::from(loss_ppm) + seed, loss_ppm, how, &mut [0; 2]);
+            }
         }
     }
 }
@@ -229,9 +233,10 @@ fn a_shim_changes_no_completion_and_no_byte() {
         for loss_ppm in [0, 1_000, 10_000, 50_000] {
             let seed = u64::from(loss_ppm) + seed;
             let [one, other] = [seed % 4, seed / 4 % 4].map(|at| shims[at as usize]);
-            let without = run(seed, loss_ppm, [ShimSettings::Off; 2], &mut helped);
+            let repair = [Repair::GoBackN, Repair::SelectiveRepeat][seed as usize % 2];
+            let without = run(seed, loss_ppm, (repair, [ShimSettings::Off; 2]), &mut helped);
             for shims in [[one, other], [one, ShimSettings::Accept], [ShimSettings::Off, other]] {
-                let with = run(seed, loss_ppm, shims, &mut helped);
+                let with = run(seed, loss_ppm, (repair, shims), &mut helped);
                 assert!(with == without, "seed {seed}, {shims:?}");
             }
         }

@@ -44,8 +44,8 @@ use std::time::Duration;
 pub use lacuna_lowar::{Counters as ShimCounters, DecoderCounters, EncoderCounters, StrengthError};
 pub use lacuna_rc::{
     AckTimeout, ConfigError, Done, Failure, Flags, MTU_BYTES_MAX, MTU_BYTES_MIN, Operation,
-    ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received, RecvWork, Refusals,
-    Remote, Repair, SendWork, ShimSettings, Status, Verb,
+    ParseRepairError, ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received,
+    RecvWork, Refusals, Remote, Repair, SendWork, ShimSettings, Status, Verb,
 };
 pub use lacuna_wire::rc::{CodeKind, RcInfo, Strength};
 

@@ -133,8 +133,7 @@ fn measure_rc(
     stop: &dyn Fn() -> bool,
     output: Output,
 ) -> Result<Report, Failure> {
-    let qp = rc::open(args, session)?;
-    let described = rc::described(args, session, &qp);
+    let (qp, described) = rc::open(args, session)?;
     let (key, server) = ask(args, session, (None, Some(described)), stop)?;
     rc::connect(args, &qp, session, server)?;
     output.note(&rc::start_line(args, session));

@@ -38,7 +38,7 @@ use crate::output::Output;
 use crate::pace::PaceArgs;
 use crate::{address, interrupt, listening, modes, units, wire};
 use clap::{Args, Subcommand};
-use lacuna::rc::ShimSettings;
+use lacuna::rc::{Repair, ShimSettings};
 use lacuna::{DatapathKind, Mode, Progress, Region, Wire};
 use protocol::{Fill, Place, Request, Terms};
 use rc::Described;
@@ -219,6 +219,10 @@ struct ClientArgs {
     /// Kind of queue pair
     #[arg(long, default_value = "sdr", value_parser = verb::qp_parser())]
     qp: String,
+    /// How --qp rc repairs losses: gbn sends everything from a lost packet on again, as cards do, sr only what
+    /// is missing
+    #[arg(long, default_value = "gbn", value_name = "REPAIR")]
+    repair: Repair,
     /// Repairs of lost packets below --qp rc, at both ends: off, or lowar:R:C, C repairs for each R packets of a
     /// message, by exclusive or; lowar:mds:R:C by a code that repairs any C losses
     #[arg(long, default_value = "off", value_name = "SHIM")]
@@ -261,8 +265,8 @@ impl ClientArgs {
         ];
         let refused = if let (true, Some((name, _))) = (is_rc, of_sdr.iter().find(|(_, is)| *is)) {
             Some(format!("{name} is not for --qp rc: leave it out, or take --qp sdr"))
-        } else if !is_rc && self.shim != ShimSettings::Off {
-            Some("--shim is below --qp rc: leave it out, or take --qp rc".to_owned())
+        } else if !is_rc && (self.shim != ShimSettings::Off || self.repair != Repair::default()) {
+            Some("--shim and --repair are of --qp rc: leave them out, or take --qp rc".to_owned())
         } else if is_rc && self.inflight > rc::DEPTH_MAX {
             Some(format!("--qp rc has --inflight {} at most", rc::DEPTH_MAX))
         } else if self.ping_pong && self.verb != Verb::WriteImm {

@@ -16,7 +16,7 @@ use crate::interrupt::POLL_INTERVAL;
 use lacuna::controller::ControllerConfig;
 pub(super) use lacuna::rc::QueuePair as End;
 use lacuna::rc::{
-    self, Flags, RcStats, RecvWork, Remote, SendWork, Settings, ShimCounters, ShimSettings,
+    self, Flags, RcStats, RecvWork, Remote, Repair, SendWork, Settings, ShimCounters, ShimSettings,
 };
 use lacuna::{Connection, Reason, Region, SendBuffer, Wire};
 use serde::{Deserialize, Serialize};
@@ -32,35 +32,40 @@ pub(super) const DEPTH_MAX: u32 = 512;
 /// Completions that are taken before it is asked again whether the client is done.
 const TAKEN_BETWEEN: u32 = 64;
 
-/// How losses are repaired: the name of go-back-N.
-pub(super) const REPAIR: &str = "gbn";
-
 /// A queue pair of one end, as it is told to the other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Described {
     /// `QueuePair::info`, in hexadecimal.
     info: String,
     mtu_bytes: u32,
+    /// How losses are repaired; go-back-N of an end of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    repair: Option<String>,
     /// The shim that both ends are to have; none of a client of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shim: Option<String>,
 }
 
 impl Described {
-    fn of(qp: &End, session: &Connection, mtu_bytes: u32, shim: ShimSettings) -> Self {
+    fn of(qp: &End, session: &Connection, settings: &Settings) -> Self {
+        let Settings { mtu_bytes, repair, shim, .. } = *settings;
         // The host is known from the session; only the port counts.
         let info = qp.info(session.peer().ip());
         Self {
             info: info.iter().map(|byte| format!("{byte:02x}")).collect(),
             mtu_bytes,
+            repair: (repair != Repair::default()).then(|| repair.name().to_owned()),
             shim: (shim != ShimSettings::Off).then(|| shim.to_string()),
         }
     }
 
-    /// The shim that the server is asked for.
-    fn shim(&self) -> Result<ShimSettings, String> {
+    /// The settings that the server is asked for.
+    fn settings(&self) -> Result<Settings, String> {
         let shim = self.shim.as_deref().map_or(Ok(ShimSettings::Off), str::parse);
-        shim.map_err(|error| error.to_string())
+        let shim = shim.map_err(|error| error.to_string())?;
+        let repair = self.repair.as_deref().map_or(Ok(Repair::default()), str::parse);
+        let repair = repair.map_err(|error| error.to_string())?;
+        Ok(Settings { mtu_bytes: self.mtu_bytes, repair, shim, ..Settings::default() })
     }
 
     /// Connects a queue pair to the one that is described, which is where the session's peer is.
@@ -79,24 +84,26 @@ fn mtu_bytes(args: &ClientArgs, session: &Connection) -> u32 {
     args.mtu.unwrap_or(found.clamp(rc::MTU_BYTES_MIN, MTU_BYTES_MAX) / 4 * 4)
 }
 
-/// The client's end, not connected yet.
-pub(super) fn open(args: &ClientArgs, session: &Connection) -> Result<End, Failure> {
+/// The client's end, not connected yet, and what the server is told of it.
+pub(super) fn open(args: &ClientArgs, session: &Connection) -> Result<(End, Described), Failure> {
     let controller = ControllerConfig::of(args.pace.cc, args.pace.rate)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let mtu_bytes = mtu_bytes(args, session);
     // Another controller than `fixed` only begins at the rate.
     let is_fixed = matches!(controller, ControllerConfig::Fixed { .. });
     let start_bits_per_s = args.pace.rate.filter(|_| !is_fixed);
-    let shim = args.shim;
-    let settings =
-        Settings { mtu_bytes, controller, start_bits_per_s, shim, ..Settings::default() };
+    let settings = Settings {
+        mtu_bytes,
+        controller,
+        start_bits_per_s,
+        repair: args.repair,
+        shim: args.shim,
+        ..Settings::default()
+    };
     let opened = session.queue_pair().context().rc_queue_pair(&settings);
-    opened.map_err(|error| Failure::Usage(error.to_string()))
-}
-
-/// What the server is told of the client's end.
-pub(super) fn described(args: &ClientArgs, session: &Connection, qp: &End) -> Described {
-    Described::of(qp, session, mtu_bytes(args, session), args.shim)
+    let qp = opened.map_err(|error| Failure::Usage(error.to_string()))?;
+    let described = Described::of(&qp, session, &settings);
+    Ok((qp, described))
 }
 
 /// Connects the client's end to the server's.
@@ -207,7 +214,11 @@ pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
         ShimSettings::Off => String::new(),
         shim => format!(", repairs {shim}"),
     };
-    format!("reliable connection, go-back-N, {mtu_bytes} bytes a packet{shim}")
+    let repair = match args.repair {
+        Repair::GoBackN => "go-back-N",
+        Repair::SelectiveRepeat => "selective repeat",
+    };
+    format!("reliable connection, {repair}, {mtu_bytes} bytes a packet{shim}")
 }
 
 /// What the report says of the connection.
@@ -219,7 +230,7 @@ pub(super) fn facts(
 ) -> Facts {
     let mtu_bytes = mtu_bytes(args, session);
     Facts {
-        mode: REPAIR.to_owned(),
+        mode: args.repair.name().to_owned(),
         channels: 1,
         chunk_bytes: mtu_bytes.into(),
         mtu_bytes,
@@ -271,6 +282,8 @@ pub(super) struct Served<'a> {
     qp: &'a End,
     request: &'a Request,
     verb: Verb,
+    /// Name of the repair.
+    mode: &'static str,
     region: &'a Region,
     /// Messages that came, of verbs that tell.
     came: u64,
@@ -285,12 +298,11 @@ pub(super) struct Served<'a> {
 /// Makes the server's end for the client's, and says how it is described.
 pub(super) fn accept(session: &Connection, client: &Described) -> Result<(End, Described), String> {
     // What this end sends are answers, as fast as the client's end takes them.
-    let (mtu_bytes, shim) = (client.mtu_bytes, client.shim()?);
-    let settings = Settings { mtu_bytes, shim, ..Settings::default() };
+    let settings = client.settings()?;
     let qp = session.queue_pair().context().rc_queue_pair(&settings);
     let qp = qp.map_err(|error| error.to_string())?;
     client.connect(&qp, session)?;
-    let described = Described::of(&qp, session, mtu_bytes, shim);
+    let described = Described::of(&qp, session, &settings);
     Ok((qp, described))
 }
 
@@ -304,12 +316,15 @@ impl<'a> Served<'a> {
         idle: Duration,
     ) -> Result<Self, Failure> {
         let verb = Verb::of_name(&terms.verb).map_err(Failure::Network)?;
+        let repair = terms.rc.as_ref().map(Described::settings).transpose();
+        let repair = repair.map_err(Failure::Network)?.unwrap_or_default().repair;
         let started = Instant::now();
         let served = Self {
             session,
             qp,
             request,
             verb,
+            mode: repair.name(),
             region,
             came: 0,
             counters: Counters::default(),
@@ -427,7 +442,7 @@ impl<'a> Served<'a> {
 
     /// How losses are repaired.
     pub(super) fn mode(&self) -> &'static str {
-        REPAIR
+        self.mode
     }
 
     /// The counters so far.

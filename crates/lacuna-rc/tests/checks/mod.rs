@@ -2,7 +2,7 @@
 
 use crate::common::{World, all_of, config, pattern, read, region, send, slice, write};
 use lacuna_link::PipeConfig;
-use lacuna_rc::{RcConfig, RecvWork};
+use lacuna_rc::{RcConfig, RecvWork, Repair};
 use lacuna_wire::rc::{Opcode, RcHeader, RcInfo, RepairHeader, parse_notification};
 
 /// Operations of one input, at most: each may be a packet, and many make a run long.
@@ -40,8 +40,15 @@ pub(crate) fn connection(bytes: &[u8]) {
     }
     let _ = RcInfo::parse(bytes);
 
+    for repair in [Repair::GoBackN, Repair::SelectiveRepeat] {
+        operate_all(bytes, repair);
+    }
+}
+
+fn operate_all(bytes: &[u8], repair: Repair) {
     // A peer without receives is given up.
-    let configs = [3, 5].map(|number| RcConfig { rnr_retry_count: 3, ..config(number, 256) });
+    let config = |number| RcConfig { rnr_retry_count: 3, repair, ..config(number, 256) };
+    let configs = [3, 5].map(config);
     let pipe = PipeConfig { delay_ns: 2_000_000, ..PipeConfig::default() };
     let mut world = World::new(configs, [pipe.clone(), pipe], 1);
     let guard = [region(4096), region(4096)];

@@ -14,21 +14,26 @@
 //! - an answer behind the one that a READ waits for says that the latter is lost: it is asked for again from
 //!   the missing packet on, once until something of it comes, and the timeout after that.
 //!
+//! With selective repeat ([`Repair`]) the refusal names what has come behind the missing packet, and what has
+//! not is sent again (`selective`).
+//!
 //! Requests complete in the order in which they were posted. A failed one fails the queue pair, and those
 //! behind it complete as flushed.
 
-use crate::config::{AckTimeout, Peer, RETRY_FOR_EVER, RcConfig};
+use crate::PSN_BASE;
+mod on_answer;
+
+use crate::config::{AckTimeout, Peer, RcConfig, Repair};
 use crate::flow::Flow;
 use crate::responder::packets_of;
 use crate::run::{Kind, Message, Run, asks_by_number};
+use crate::selective::Selective;
 use crate::work::{Done, Failure, SendWork, Verb};
-use crate::{PSN_BASE, Payload};
 use lacuna_path::IP_UDP_BYTES;
-use lacuna_wire::rc::{
-    Aeth, AtomicHeader, Fields, Nak, Opcode, Operation, RcHeader, Reth, Syndrome, rnr_timer_ns,
-};
-use lacuna_wire::{Qpn, psn};
+use lacuna_wire::Qpn;
+use lacuna_wire::rc::{AtomicHeader, Fields, Opcode, Reth};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// The timeout before the first round trip was measured, and the longest one.
 const FIRST_TIMEOUT_NS: u64 = 500_000_000;
@@ -103,6 +108,8 @@ pub(crate) struct Requester {
     sent_psn: u64,
     /// First numbers of READs that are to be asked again, in order.
     again: VecDeque<u64>,
+    /// With selective repeat: nothing below `next_psn` but what it names is sent again.
+    selective: Option<Selective>,
     /// Open READs and atomic operations.
     reads: usize,
     /// When the timeout expires, if something is unanswered.
@@ -130,7 +137,7 @@ impl Requester {
             retry_count: config.retry_count,
             rnr_retry_count: config.rnr_retry_count,
             reads_max: reads_max.into(),
-            flow: Flow::new(config.controller.clone()),
+            flow: Flow::new(config.controller.clone(), config.repair),
             posted: VecDeque::new(),
             requests: VecDeque::new(),
             next_psn: first_psn,
@@ -138,6 +145,7 @@ impl Requester {
             acked_psn: first_psn,
             sent_psn: first_psn,
             again: VecDeque::new(),
+            selective: (config.repair == Repair::SelectiveRepeat).then(Selective::default),
             reads: 0,
             due_ns: None,
             retries: 0,
@@ -189,6 +197,9 @@ impl Requester {
             self.counts.reads_again += 1;
             return Some(self.ask(now_ns, index, true));
         }
+        if let Some(hole) = self.selective.as_ref().and_then(Selective::next) {
+            return self.send_hole(now_ns, hole, packets_max);
+        }
         if self.send_psn == self.next_psn && !self.begin() {
             self.flow.on_out_of_data();
             return None;
@@ -200,7 +211,34 @@ impl Requester {
             }
             return Some(self.ask(now_ns, index, false));
         }
-        self.send_part(now_ns, index, packets_max)
+        self.send_part(now_ns, index, self.send_psn, packets_max)
+    }
+
+    /// The first packets of a hole, of one request.
+    fn send_hole(&mut self, now_ns: u64, hole: Range<u64>, packets_max: u32) -> Option<Run> {
+        let Some(index) = self.find(hole.start) else {
+            // What has been answered for is no hole, so this is none.
+            self.on_again(hole.end);
+            return None;
+        };
+        if self.requests[index].work.verb.is_read_or_atomic() {
+            if self.flow.allowance(now_ns, OVERHEAD_BYTES, 1) == 0 {
+                return None;
+            }
+            self.on_again(self.requests[index].end_psn());
+            return Some(self.ask(now_ns, index, true));
+        }
+        let packets = (hole.end - hole.start).min(packets_max.into()) as u32;
+        let run = self.send_part(now_ns, index, hole.start, packets)?;
+        self.on_again(hole.start + run.len() as u64);
+        Some(run)
+    }
+
+    fn on_again(&mut self, end: u64) {
+        let sent_psn = self.sent_psn;
+        if let Some(selective) = &mut self.selective {
+            selective.on_again(end, sent_psn);
+        }
     }
 
     /// Gives numbers to the next posted request, if it may begin.
@@ -237,11 +275,17 @@ impl Requester {
         self.requests.get(index).filter(|request| request.first_psn <= psn).map(|_| index)
     }
 
-    /// A part of a SEND or WRITE.
-    fn send_part(&mut self, now_ns: u64, index: usize, packets_max: u32) -> Option<Run> {
+    /// A part of a SEND or WRITE, from a number on.
+    fn send_part(
+        &mut self,
+        now_ns: u64,
+        index: usize,
+        run_psn: u64,
+        packets_max: u32,
+    ) -> Option<Run> {
         let request = &self.requests[index];
         let (first_psn, packets) = (request.first_psn, request.packets);
-        let first = (self.send_psn - first_psn) as u32;
+        let first = (run_psn - first_psn) as u32;
         let bytes = request.work.verb.bytes();
         let waiting = (packets - first).min(packets_max);
         let packet_bytes = bytes.min(self.mtu_bytes.into()) + OVERHEAD_BYTES;
@@ -258,7 +302,6 @@ impl Requester {
             _ => return None,
         };
         let is_solicited = request.work.flags.is_solicited;
-        let run_psn = self.send_psn;
         let end_psn = run_psn + u64::from(len);
         let ends_message = first + len == packets;
         let last_asks = window_packets <= u64::from(len);
@@ -340,9 +383,23 @@ impl Requester {
     }
 
     fn on_packets_sent(&mut self, now_ns: u64, end_psn: u64) {
-        self.send_psn = end_psn;
+        // With selective repeat what is sent again is behind.
+        self.send_psn = if self.selective.is_some() { self.send_psn.max(end_psn) } else { end_psn };
         self.sent_psn = self.sent_psn.max(end_psn);
         self.start_timer(now_ns);
+    }
+
+    /// Bytes on the wire of the packets with these numbers.
+    fn wire_bytes_of(&self, range: &Range<u64>) -> u64 {
+        let mut bytes = 0;
+        let mut index = self.requests.partition_point(|request| request.end_psn() <= range.start);
+        while let Some(request) = self.requests.get(index).filter(|r| r.first_psn < range.end) {
+            let from = range.start.saturating_sub(request.first_psn) as u32;
+            let to = (range.end - request.first_psn).min(request.packets.into()) as u32;
+            bytes += self.wire_bytes(index, from, to);
+            index += 1;
+        }
+        bytes
     }
 
     /// Bytes on the wire of the packets `from` to `to` of a request, with the headers of IP and UDP.
@@ -422,9 +479,12 @@ impl Requester {
         }
         self.retries += 1;
         self.again.clear();
-        // READs before what has come: only their answers are missing.
+        // READs that have come: only their answers are missing.
         for request in &mut self.requests {
-            if request.is_open_read() && request.end_psn() <= self.acked_psn {
+            let rest = self.acked_psn.max(request.first_psn)..request.end_psn();
+            let has_come = rest.is_empty()
+                || self.selective.as_ref().is_some_and(|selective| selective.came().covers(&rest));
+            if request.is_open_read() && has_come {
                 request.asked_again = true;
                 self.again.push_back(request.first_psn);
             }
@@ -434,8 +494,14 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends everything from a number on again.
+    /// Sends everything from a number on again; with selective repeat, what has not come.
     fn go_back(&mut self, now_ns: u64, psn: u64) {
+        if let Some(selective) = &mut self.selective {
+            selective.lose_all(self.acked_psn.max(psn), self.sent_psn);
+            self.flow.on_go_back(now_ns, self.mtu_bytes.into());
+            (self.went_back, self.due_ns) = ((psn, now_ns), None);
+            return;
+        }
         // One packet was lost, as far as is known; what is sent again with it was not.
         let lost_bytes = u64::from(self.send_psn > psn) * u64::from(self.mtu_bytes);
         self.flow.on_go_back(now_ns, lost_bytes);
@@ -446,233 +512,6 @@ impl Requester {
         for request in self.requests.iter_mut().rev().take_while(|request| request.end_psn() > psn)
         {
             request.asked_again = false;
-        }
-    }
-
-    // ---- answers ----
-
-    /// Takes an answer of the peer. An error fails the queue pair.
-    pub(crate) fn on_answer(
-        &mut self,
-        now_ns: u64,
-        header: &RcHeader,
-        payload: Payload<'_>,
-        done: &mut Vec<Done>,
-    ) -> Result<(), Failure> {
-        let number = psn::unwrap(header.psn, self.acked_psn);
-        if number >= self.sent_psn {
-            self.counts.stray_answers += 1;
-            return Ok(());
-        }
-        let result = match (header.opcode.operation(), header.fields) {
-            (Operation::Acknowledge, Fields::Aeth(aeth)) => {
-                self.on_acknowledge(now_ns, number, aeth)
-            }
-            (Operation::ReadResponse, _) => self.on_read(now_ns, number, header, payload),
-            (Operation::AtomicAcknowledge, Fields::AtomicAck(_, before)) => {
-                self.on_atomic(now_ns, number, before)
-            }
-            _ => {
-                self.counts.stray_answers += 1;
-                Ok(())
-            }
-        };
-        self.complete(done);
-        result
-    }
-
-    fn on_acknowledge(&mut self, now_ns: u64, number: u64, aeth: Aeth) -> Result<(), Failure> {
-        match aeth.syndrome {
-            Syndrome::Ack { .. } => {
-                self.on_come(now_ns, number + 1);
-                self.ask_missing(number + 1);
-            }
-            Syndrome::Nak(Nak::PsnSequence) => {
-                if number < self.acked_psn {
-                    // Of an earlier gap.
-                    return Ok(());
-                }
-                self.on_come(now_ns, number);
-                let (psn, when_ns) = self.went_back;
-                let soonest_ns = self.flow.rtt().min_ns().unwrap_or(0) / 8 * 7;
-                if psn == number && now_ns < when_ns + soonest_ns {
-                    // A copy of the refusal: no answer to what left since can be here yet.
-                    return Ok(());
-                }
-                self.counts.sequence_naks += 1;
-                self.ask_missing(number);
-                self.go_back(now_ns, number);
-            }
-            Syndrome::ReceiverNotReady { timer } => {
-                if number < self.acked_psn {
-                    return Ok(());
-                }
-                self.on_come(now_ns, number);
-                self.counts.rnr_naks += 1;
-                if self.rnr_retry_count != RETRY_FOR_EVER
-                    && self.rnr_retries >= self.rnr_retry_count
-                {
-                    return Err(Failure::RnrRetryExceeded { retries: self.rnr_retries });
-                }
-                self.rnr_retries = self.rnr_retries.saturating_add(1);
-                self.ask_missing(number);
-                self.go_back(now_ns, number);
-                self.rnr_until_ns = Some(now_ns + rnr_timer_ns(timer));
-            }
-            Syndrome::Nak(nak) => {
-                if number < self.acked_psn && self.find(number).is_none() {
-                    return Ok(());
-                }
-                self.on_come(now_ns, number);
-                return Err(Failure::Remote(nak));
-            }
-            Syndrome::Reserved(_) => self.counts.stray_answers += 1,
-        }
-        Ok(())
-    }
-
-    /// Everything before `psn` has come.
-    fn on_come(&mut self, now_ns: u64, psn: u64) {
-        if psn <= self.acked_psn {
-            return;
-        }
-        let mut wire_bytes = 0;
-        let mut index =
-            self.requests.partition_point(|request| request.end_psn() <= self.acked_psn);
-        while let Some(request) = self.requests.get(index).filter(|request| request.first_psn < psn)
-        {
-            let from = self.acked_psn.saturating_sub(request.first_psn) as u32;
-            let to = (psn - request.first_psn).min(request.packets.into()) as u32;
-            wire_bytes += self.wire_bytes(index, from, to);
-            index += 1;
-        }
-        self.acked_psn = psn;
-        // What was to be sent again has come before it was.
-        self.send_psn = self.send_psn.max(psn);
-        self.flow.on_acknowledged(now_ns, psn, wire_bytes);
-        self.on_progress(now_ns);
-    }
-
-    fn on_progress(&mut self, now_ns: u64) {
-        (self.retries, self.rnr_retries) = (0, 0);
-        self.restart_timer(now_ns);
-    }
-
-    /// Answers of open READs before `psn` are lost: something behind them has come.
-    fn ask_missing(&mut self, psn: u64) {
-        if self.reads == 0 {
-            return;
-        }
-        for request in self.requests.iter_mut().take_while(|request| request.end_psn() <= psn) {
-            if request.is_open_read() && !std::mem::replace(&mut request.asked_again, true) {
-                self.again.push_back(request.first_psn);
-            }
-        }
-    }
-
-    fn on_read(
-        &mut self,
-        now_ns: u64,
-        number: u64,
-        header: &RcHeader,
-        payload: Payload<'_>,
-    ) -> Result<(), Failure> {
-        let Some(index) = self.find(number) else {
-            // Of a READ that is done.
-            return Ok(());
-        };
-        let mtu_bytes = self.mtu_bytes;
-        let request = &mut self.requests[index];
-        let Verb::Read { into, .. } = &request.work.verb else { return Err(Failure::BadResponse) };
-        let expected = request.first_psn + u64::from(request.answered);
-        if number < expected {
-            return Ok(());
-        }
-        if number > expected {
-            let first_psn = request.first_psn;
-            if !std::mem::replace(&mut request.asked_again, true) {
-                self.again.push_back(first_psn);
-            }
-            self.ask_missing(first_psn);
-            return Ok(());
-        }
-        let from = u64::from(request.answered) * u64::from(mtu_bytes);
-        let bytes = (into.len() - from).min(mtu_bytes.into());
-        let is_last = request.answered + 1 == request.packets;
-        if payload.len() as u64 != bytes || header.opcode.part().ends() != is_last {
-            return Err(Failure::BadResponse);
-        }
-        if let Payload::Bytes(payload) = payload {
-            into.write(from, payload).map_err(|_| Failure::BadResponse)?;
-        }
-        request.answered += 1;
-        request.asked_again = false;
-        self.reads -= usize::from(is_last);
-        let first_psn = request.first_psn;
-        self.ask_missing(first_psn);
-        self.on_come(now_ns, number + 1);
-        // Also if later ones were acknowledged before.
-        self.on_progress(now_ns);
-        Ok(())
-    }
-
-    /// Writes an answer to a READ to its place ahead of its turn; `false` if it is none, or not behind what
-    /// comes next.
-    pub(crate) fn place_ahead(&self, header: &RcHeader, payload: &[u8]) -> bool {
-        let number = psn::unwrap(header.psn, self.acked_psn);
-        let is_answer = header.opcode.operation() == Operation::ReadResponse;
-        let Some(index) = self.find(number).filter(|_| is_answer && number < self.sent_psn) else {
-            return false;
-        };
-        let request = &self.requests[index];
-        let Verb::Read { into, .. } = &request.work.verb else { return false };
-        if number <= request.first_psn + u64::from(request.answered) {
-            return false;
-        }
-        let from = (number - request.first_psn) * u64::from(self.mtu_bytes);
-        let bytes = (into.len() - from).min(self.mtu_bytes.into());
-        payload.len() as u64 == bytes && into.write(from, payload).is_ok()
-    }
-
-    fn on_atomic(&mut self, now_ns: u64, number: u64, before: u64) -> Result<(), Failure> {
-        let Some(index) = self.find(number) else { return Ok(()) };
-        let request = &mut self.requests[index];
-        let (Verb::CompareSwap { into, .. } | Verb::FetchAdd { into, .. }) = &request.work.verb
-        else {
-            return Err(Failure::BadResponse);
-        };
-        if request.answered == 0 {
-            into.write(0, &before.to_ne_bytes()).map_err(|_| Failure::BadResponse)?;
-            request.answered = 1;
-            request.asked_again = false;
-            self.reads -= 1;
-        }
-        self.ask_missing(number);
-        self.on_come(now_ns, number + 1);
-        self.on_progress(now_ns);
-        Ok(())
-    }
-
-    // ---- completions ----
-
-    /// Completes what is done, in order.
-    fn complete(&mut self, done: &mut Vec<Done>) {
-        while let Some(request) = self.requests.front() {
-            let is_done = match request.work.verb.is_read_or_atomic() {
-                true => !request.is_open_read(),
-                false => request.end_psn() <= self.acked_psn,
-            };
-            if !is_done {
-                return;
-            }
-            let Some(Request { work, .. }) = self.requests.pop_front() else { return };
-            self.counts.bytes_acknowledged += work.verb.bytes();
-            if work.flags.is_signaled {
-                done.push(ended(&work, Ok(())));
-            }
-        }
-        if self.requests.is_empty() {
-            self.due_ns = None;
         }
     }
 
