@@ -30,7 +30,7 @@ use crate::answers::{Answer, ReadAnswer};
 use crate::config::{Peer, RcConfig, Repair};
 use crate::held::{Content, Held, HeldRequest};
 use crate::receive_queue::ReceiveQueue;
-use crate::selective::RANGES_MAX;
+use crate::selective::ranges_max;
 use crate::work::{Done, Failure, Operation, Received, RecvWork};
 use crate::{PSN_BASE, Payload};
 use lacuna_place::region::{KeyTable, Rights};
@@ -205,7 +205,8 @@ impl Responder {
         let behind = held.came().iter().map(|range| range.start.max(psn + 1)..range.end);
         let mut behind = behind.filter(|range| !range.is_empty());
         // The lowest, and the highest.
-        let mut came: Vec<_> = behind.by_ref().take(RANGES_MAX - 1).collect();
+        let most = ranges_max(self.mtu_bytes);
+        let mut came: Vec<_> = behind.by_ref().take(most - 1).collect();
         came.extend(behind.next_back());
         if came.is_empty() {
             return;

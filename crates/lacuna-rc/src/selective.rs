@@ -5,17 +5,24 @@
 //! comes behind a gap and says so, and only what is missing is sent again. A packet counts as lost once one
 //! has come that was sent [`REORDERED_MAX`] packets or more behind it; one that was sent again, once one has
 //! come that was sent so much later than its repetition. IRN's answers name the packet that caused them;
-//! these name up to [`RANGES_MAX`] ranges, so a lost answer costs nothing.
+//! these name as many ranges as fit a packet ([`ranges_max`]), so a lost answer costs nothing. Between the last
+//! ones of a full answer nothing is known.
 //!
 //! Invariant: holes are disjoint, in order, and hold no packet that has come.
 
+use crate::run::RANGE_BYTES;
 use lacuna_path::ranges::Ranges;
 use std::ops::Range;
 
 /// Packets that may overtake another one before that counts as lost (RFC 8985, as TCP's three duplicates).
 const REORDERED_MAX: u64 = 3;
-/// Ranges that an answer names: the lowest, and the highest.
-pub(crate) const RANGES_MAX: usize = 32;
+/// Ranges that an answer names, at most: the lowest, and the highest.
+const RANGES_MAX: usize = 128;
+
+/// The same with packets of this payload.
+pub(crate) fn ranges_max(mtu_bytes: u32) -> usize {
+    (mtu_bytes as usize / RANGE_BYTES).min(RANGES_MAX)
+}
 
 /// Packets that are lost, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,14 +46,23 @@ impl Selective {
     }
 
     /// Takes in what has come behind `acked`, the number that is missing first. Gives what is lost by that,
-    /// and was not before.
-    pub(crate) fn on_came(&mut self, acked: u64, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    /// and was not before. `is_cut`: there are more ranges before the last one.
+    pub(crate) fn on_came(
+        &mut self,
+        acked: u64,
+        ranges: &[Range<u64>],
+        is_cut: bool,
+    ) -> Vec<Range<u64>> {
+        let told_to = match ranges {
+            [.., last, _] if is_cut => last.end,
+            _ => u64::MAX,
+        };
         ranges.iter().for_each(|range| self.came.add(range.start.max(acked + 1)..range.end));
         self.came.remove(&(acked..acked + 1));
         let highest = self.came.last_end().unwrap_or(acked);
         let (mut holes, mut lost) = (Vec::new(), Vec::new());
         for gap in self.came.gaps(&(acked..highest)) {
-            if gap.end + REORDERED_MAX > highest {
+            if gap.end + REORDERED_MAX > highest || gap.start >= told_to {
                 // What is behind it may have overtaken it. An older hole here stays.
                 holes.extend(
                     self.parts(&gap).filter_map(|(range, known)| {
@@ -144,7 +160,7 @@ mod tests {
     /// What is lost once all numbers from `from` to `to` have come.
     fn lost(selective: &mut Selective, from: u64, to: u64) -> Vec<u64> {
         let ranges = std::slice::from_ref(&(from..to)).to_vec();
-        selective.on_came(10, &ranges).into_iter().flatten().collect()
+        selective.on_came(10, &ranges, false).into_iter().flatten().collect()
     }
 
     #[test]
@@ -175,9 +191,18 @@ mod tests {
     }
 
     #[test]
+    fn what_an_answer_had_no_room_for_is_not_lost() {
+        let mut selective = Selective::default();
+        let lost = selective.on_came(10, &[12..14, 16..18, 41..45], true);
+        assert_eq!(lost, [10..12, 14..16]);
+        let lost = selective.on_came(10, &[12..14, 16..40, 41..45], false);
+        assert!(lost.into_iter().flatten().eq([40]));
+    }
+
+    #[test]
     fn after_a_timeout_all_is_lost_that_has_not_come() {
         let mut selective = Selective::default();
-        selective.on_came(10, &[12..14, 20..24]);
+        selective.on_came(10, &[12..14, 20..24], false);
         selective.lose_all(10, 30);
         let mut again = Vec::new();
         while let Some(range) = selective.next() {

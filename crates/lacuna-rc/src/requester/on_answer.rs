@@ -3,8 +3,8 @@
 use super::{Request, Requester, ended};
 use crate::Payload;
 use crate::config::RETRY_FOR_EVER;
-use crate::run::ranges_of;
-use crate::selective::RANGES_MAX;
+use crate::run::{RANGE_BYTES, ranges_of};
+use crate::selective::ranges_max;
 use crate::work::{Done, Failure, Verb};
 use lacuna_wire::psn;
 use lacuna_wire::rc::{Aeth, Fields, Nak, Operation, RcHeader, Syndrome, rnr_timer_ns};
@@ -101,8 +101,10 @@ impl Requester {
     fn on_missing(&mut self, now_ns: u64, number: u64, came: &[u8]) {
         self.on_come(now_ns, number);
         let (acked_psn, sent_psn) = (self.acked_psn, self.sent_psn);
+        let most = ranges_max(self.mtu_bytes);
+        let is_cut = came.len() >= most * RANGE_BYTES;
         let ranges: Vec<_> = ranges_of(came, number)
-            .take(RANGES_MAX)
+            .take(most)
             .filter(|range| range.start >= acked_psn && range.end <= sent_psn)
             .collect();
         let Some(selective) = &mut self.selective else { return };
@@ -110,7 +112,7 @@ impl Requester {
         let news = ranges.iter().flat_map(|range| selective.came().gaps(range));
         let news: Vec<_> = news.collect();
         let waited: Vec<_> = news.iter().flat_map(|range| selective.waiting(range)).collect();
-        let lost = selective.on_came(acked_psn, &ranges);
+        let lost = selective.on_came(acked_psn, &ranges, is_cut);
         let bytes_of = |ranges: &[Range<u64>]| -> u64 {
             ranges.iter().map(|range| self.wire_bytes_of(range)).sum()
         };
