@@ -188,10 +188,10 @@ impl<T: Time> Intake<'_, T> {
         let local = self.locals.get_mut(number);
         let Some(local) = local else { return nobodys(self.counters) };
         let Local { books, lanes, .. } = local;
-        let Some(Lane::Rc(RcLane { lane, identification, .. })) = lanes.get_mut(self.position)
-        else {
+        let Some(Lane::Rc(rc)) = lanes.get_mut(self.position) else {
             return nobodys(self.counters);
         };
+        let RcLane { lane, identification, .. } = &mut **rc;
         let seal = books.seal();
         let half_checks = seal == Seal::Icrc
             && *identification == Identification::Any

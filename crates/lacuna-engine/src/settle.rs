@@ -6,7 +6,7 @@ use crate::channel::{Channel, address};
 use crate::engine::{BLOCKED_RETRY_NS, Engine};
 use crate::event::Event;
 use crate::idle::Patience;
-use crate::kinds::{Lane, Machine, RcLane};
+use crate::kinds::{Lane, Machine};
 use crate::time::Time;
 use core::net::SocketAddr;
 use lacuna_proto::probe::Prober;
@@ -169,7 +169,8 @@ impl<T: Time> Settler<'_, T> {
         let must_stop = qp.take_stop();
         let mut due_ns = qp.poll_timeout();
         for lane in lanes {
-            let Lane::Rc(RcLane { lane, .. }) = lane else { continue };
+            let Lane::Rc(rc) = lane else { continue };
+            let lane = &mut rc.lane;
             if must_stop {
                 lane.stop();
             }

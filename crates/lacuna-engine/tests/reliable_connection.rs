@@ -81,7 +81,7 @@ fn connect(
         let state = State { machine, addresses: [Some(far)].into_iter().collect() };
         let books = Books::new(numbers[at], 0, Seal::default(), state, 1);
         let lane = lacuna_rc::Lane::new(&configs[at], shims[at], responder).unwrap();
-        let lane = Lane::Rc(RcLane::new(0, lane));
+        let lane = Lane::Rc(Box::new(RcLane::new(0, lane)));
         let handle = net.open(hosts[at], books, vec![lane]);
         End { handle, host: hosts[at], region, key }
     })

@@ -127,6 +127,12 @@ impl Encoder {
         self.counters
     }
 
+    /// Whether [`announcement`](Self::announcement) may have one.
+    #[must_use]
+    pub fn announces(&self) -> bool {
+        self.announcements_left > 0 && self.wanted.is_some()
+    }
+
     /// The announcement that is to be sent before a packet, if one is. To be called before
     /// [`on_packet`](Self::on_packet) with the same packet.
     pub fn announcement(&mut self, packet: &[u8]) -> Option<[u8; REPAIR_HEADER_BYTES]> {

@@ -126,6 +126,18 @@ impl Shim {
         })
     }
 
+    /// Whether an announcement may be due before the next packet.
+    #[must_use]
+    pub fn announces(&self) -> bool {
+        self.encoder.announces()
+    }
+
+    /// As [`on_send`](Self::on_send) of a packet that was sent already, while the shim does not
+    /// [announce](Self::announces): `repair` gets what follows it.
+    pub fn on_sent(&mut self, shared: &mut Shared, packet: &[u8], repair: &mut dyn FnMut(&[u8])) {
+        self.encoder.on_packet(&mut shared.encode, packet, repair);
+    }
+
     /// A packet leaves, from the BTH to the pad. `send` gets everything that is to be sent, in order, the
     /// packet itself included.
     pub fn on_send(

@@ -13,14 +13,15 @@
 //! comparison more.
 
 use crate::config::RcConfig;
-use crate::responder::{Responder, Taken};
+use crate::responder::{Repairs, Responder, Taken};
 use crate::run::Run;
 use lacuna_lowar::{How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
 use lacuna_wire::rc::{
-    NOTIFICATION_OPCODE, RC_HEADER_BYTES_MAX, REPAIR_OPCODE, RcHeader, Strength, parse_notification,
+    NOTIFICATION_OPCODE, REPAIR_HEADER_BYTES, REPAIR_OPCODE, RcHeader, Strength, parse_notification,
 };
 use lacuna_wire::{PacketError, Qpn, Seal};
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 /// A gap stays open for this part of the round trip at most (LoWAR leaves the time open): far less than what
@@ -124,6 +125,10 @@ pub struct Lane {
     shim: Option<Box<Shim>>,
     accepts_repairs: bool,
     rtt_ns: Option<u64>,
+    /// Repairs that follow the packet that is made; empty between packets.
+    waiting: Coded,
+    /// Those of the run that is made.
+    repairs: Repairs,
 }
 
 /// Packets of a run as bytes, with repairs among them.
@@ -156,13 +161,41 @@ impl Coded {
         &self.bytes[start as usize..self.ends[index] as usize]
     }
 
-    fn push(&mut self, packet: &[u8], seal: Seal) {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn with_capacity(packets: usize, packet_bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(packets * packet_bytes),
+            ends: Vec::with_capacity(packets),
+        }
+    }
+
+    /// Adds a packet that `emit` writes into at most `bytes_max` bytes; where it begins and ends, without
+    /// trailer.
+    fn emit(
+        &mut self,
+        bytes_max: usize,
+        seal: Seal,
+        emit: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Range<usize> {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(packet);
-        self.bytes.resize(self.bytes.len() + seal.bytes(), 0);
-        let (covered, trailer) = self.bytes[start..].split_at_mut(packet.len());
+        self.bytes.resize(start + bytes_max + seal.bytes(), 0);
+        let bytes = emit(&mut self.bytes[start..start + bytes_max]);
+        self.bytes.truncate(start + bytes + seal.bytes());
+        let (covered, trailer) = self.bytes[start..].split_at_mut(bytes);
         seal.emit_trailer_of(covered, trailer);
         self.ends.push(self.bytes.len() as u32);
+        start..start + bytes
+    }
+
+    fn push(&mut self, packet: &[u8], seal: Seal) {
+        self.emit(packet.len(), seal, |out| {
+            out.copy_from_slice(packet);
+            packet.len()
+        });
     }
 }
 
@@ -183,6 +216,8 @@ impl Lane {
             shim: settings.shim(config.number)?,
             accepts_repairs: settings != ShimSettings::Off,
             rtt_ns: None,
+            waiting: Coded::default(),
+            repairs: Repairs::default(),
         })
     }
 
@@ -276,28 +311,48 @@ impl Lane {
 
     /// Makes the packets of a run, with the repairs that follow them, each ended by `seal`.
     pub fn encode(&mut self, shared: &mut Shared, run: &Run, seal: Seal) -> Coded {
-        let mut coded = Coded::default();
-        let mut out = [0; RC_HEADER_BYTES_MAX + crate::MTU_BYTES_MAX as usize];
-        let (mut repairs, mut repair_bytes) = (0, 0);
+        let packet_bytes = run.packet_bytes(0) + REPAIR_HEADER_BYTES + seal.bytes();
+        let mut coded = Coded::with_capacity(run.len() + run.len() / 4 + 2, packet_bytes);
+        let repairs = &mut self.repairs;
         for index in 0..run.len() {
-            let bytes = run.emit(index, &mut out);
+            let bytes_max = run.packet_bytes(index);
             let Some(shim) = &mut self.shim else {
-                coded.push(&out[..bytes], seal);
+                coded.emit(bytes_max, seal, |out| run.emit(index, out));
                 continue;
             };
-            shim.on_send(shared, &out[..bytes], &mut |leaving, packet| {
-                coded.push(packet, seal);
-                if leaving != Leaving::Data {
-                    repairs += 1;
-                    repair_bytes += (packet.len() + seal.bytes()) as u64;
+            if shim.announces() {
+                let mut packet = vec![0; bytes_max];
+                let bytes = run.emit(index, &mut packet);
+                shim.on_send(shared, &packet[..bytes], &mut |leaving, packet| match leaving {
+                    Leaving::Data => coded.push(packet, seal),
+                    Leaving::Announcement | Leaving::Repair => {
+                        coded.push(packet, seal);
+                        repairs.packets += 1;
+                        repairs.bytes += (packet.len() + seal.bytes()) as u64;
+                    }
+                });
+                continue;
+            }
+            let at = coded.emit(bytes_max, seal, |out| run.emit(index, out));
+            let waiting = &mut self.waiting;
+            shim.on_sent(shared, &coded.bytes[at], &mut |repair| waiting.push(repair, seal));
+            if !waiting.is_empty() {
+                for index in 0..waiting.len() {
+                    let repair = waiting.packet(index);
+                    coded.bytes.extend_from_slice(repair);
+                    coded.ends.push(coded.bytes.len() as u32);
+                    repairs.packets += 1;
+                    repairs.bytes += repair.len() as u64;
                 }
-            });
+                waiting.clear();
+            }
         }
-        if repairs > 0 {
+        if repairs.packets > 0 {
             let told = &mut self.taken.repairs;
-            told.packets += repairs;
-            told.bytes += repair_bytes;
+            told.packets += repairs.packets;
+            told.bytes += repairs.bytes;
             told.psn_end = run.request_end().or(told.psn_end);
+            *repairs = Repairs::default();
         }
         coded
     }

@@ -324,7 +324,7 @@ impl QueuePair {
             lane
         };
         let lane = RcLane::new(0, lane);
-        let lane = Lane::Rc(if is_foreign { lane.of_foreign_peer() } else { lane });
+        let lane = Lane::Rc(Box::new(if is_foreign { lane.of_foreign_peer() } else { lane }));
         self.owner.context.roster().hand_out(self.owner.shared.number(), [lane]);
         self.owner.shared.kick();
         Ok(())

@@ -129,28 +129,33 @@ impl RcRun {
 
 /// Adds the run's packets from `next` on to the burst; `waiting` packets are in the queue. `false`
 /// once the burst has no room.
-pub(super) fn fill(run: &RcRun, next: usize, burst: &mut Burst<'_, '_>, waiting: usize) -> bool {
-    let RcRun { packets, seal, .. } = run;
-    for index in next..run.len() {
-        let bytes_max = match packets {
-            RcPackets::Run(run) => run.packet_bytes(index) + seal.bytes(),
-            RcPackets::Coded(coded) => coded.packet(index).len(),
-        };
-        if burst.len() == Burst::PACKETS_MAX || !has_room(burst, bytes_max, waiting) {
+pub(super) fn fill<'p>(
+    rc: &'p RcRun,
+    next: usize,
+    burst: &mut Burst<'_, 'p>,
+    waiting: usize,
+) -> bool {
+    let RcRun { packets, seal, .. } = rc;
+    for index in next..rc.len() {
+        if burst.len() == Burst::PACKETS_MAX {
             return false;
         }
         match packets {
-            // What may not be read any more becomes a refusal, which is shorter.
-            RcPackets::Run(run) => burst.push_up_to(bytes_max, |packet| {
-                let bytes = run.emit(index, packet);
-                let (covered, rest) = packet.split_at_mut(bytes);
-                seal.emit_trailer_of(covered, &mut rest[..seal.bytes()]);
-                bytes + seal.bytes()
-            }),
-            RcPackets::Coded(coded) => burst.push_up_to(bytes_max, |packet| {
-                packet.copy_from_slice(coded.packet(index));
-                bytes_max
-            }),
+            RcPackets::Run(run) => {
+                let bytes_max = run.packet_bytes(index) + seal.bytes();
+                if !has_room(burst, bytes_max, waiting) {
+                    return false;
+                }
+                // What may not be read any more becomes a refusal, which is shorter.
+                burst.push_up_to(bytes_max, |packet| {
+                    let bytes = run.emit(index, packet);
+                    let (covered, rest) = packet.split_at_mut(bytes);
+                    seal.emit_trailer_of(covered, &mut rest[..seal.bytes()]);
+                    bytes + seal.bytes()
+                });
+            }
+            // They lie there until the kernel copies them.
+            RcPackets::Coded(coded) => burst.push(&[], coded.packet(index), &[]),
         }
     }
     true
