@@ -104,7 +104,7 @@ impl Step {
         Self { ok: with([1.0 - chain.low, 1.0 - chain.high]), lost: with([chain.low, chain.high]) }
     }
 
-    fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self { ok: [[1.0, 0.0], [0.0, 1.0]], lost: [[0.0; 2]; 2] }
     }
 

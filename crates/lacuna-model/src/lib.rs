@@ -65,6 +65,15 @@
 //! | its parity | behind all data, as much as a [rule](TailRule) says; repairs `c` times from then on |
 //! | the message | the last of: submessages of the tail, chunks before it whose repair is on its way |
 //!
+//! # Reliable connections with go-back-N, and LoWAR's shim below them: [`GoBackN`]
+//!
+//! | | |
+//! |---|---|
+//! | `W` | packets of a round trip, `RTT / T` |
+//! | goodput | `1 / (1 + p W)`; in bursts of `L` packets about `1 / (1 + p W / L)` |
+//! | ... with LoWAR(r, c) | about `r / (r + c) / (1 + f W)`, `f` the chance that a block fails, over `r` |
+//! | a message alone | `B + K1 (RTT + e) + K2 tau RTT`: how often it goes back, told or by timeout ([`ConnectionMessage`]) |
+//!
 //! # Beyond the paper
 //!
 //! | | |
@@ -93,6 +102,7 @@ mod ec;
 mod error;
 mod fate;
 mod gilbert;
+mod go_back_n;
 mod loss;
 mod missing;
 mod mixture;
@@ -111,6 +121,7 @@ pub use crossing::crossing;
 pub use ec::{EcConfig, ErasureCoding, StreamedCoding};
 pub use error::ModelError;
 pub use gilbert::Gilbert;
+pub use go_back_n::{ConnectionMessage, ConnectionPath, GoBackN, Shim};
 pub use loss::{CHUNK_LOSS_MAX, ChunkLoss, Loss};
 pub use mixture::{Mixture, loss_range};
 pub use random::Random;
