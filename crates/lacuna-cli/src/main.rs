@@ -19,6 +19,7 @@ mod ec_bench;
 mod perf;
 mod planner;
 mod probe;
+mod reproduce;
 mod transfer;
 #[cfg(target_os = "linux")]
 mod wan;
@@ -84,6 +85,7 @@ enum Command {
     Model(planner::ModelArgs),
     Plan(planner::PlanArgs),
     Figures(planner::FiguresArgs),
+    Reproduce(reproduce::ReproduceArgs),
     /// Measure the erasure codes against threads, beside other libraries
     EcBench(ec_bench::EcBenchArgs),
     // Described where its arguments are.
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Model(args) => planner::model(&args, output),
         Command::Plan(args) => planner::plan(&args, output),
         Command::Figures(args) => planner::figures(&args, output),
+        Command::Reproduce(args) => reproduce::run(&args, output),
         Command::EcBench(args) => ec_bench::run(&args, output),
         // It ends as the program that it ran.
         #[cfg(target_os = "linux")]

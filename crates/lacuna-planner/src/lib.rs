@@ -23,7 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod auto;
-mod chart;
+pub mod chart;
 mod completion;
 mod drops;
 mod error;

@@ -16,7 +16,7 @@ const DECADES_ENOUGH: f64 = 3.5;
 
 /// An axis.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
+pub struct Axis {
     pub(super) description: String,
     kind: Kind,
     label: fn(f64) -> String,
@@ -37,27 +37,33 @@ enum Kind {
 }
 
 impl Axis {
-    pub(crate) fn linear(description: &str) -> Self {
+    /// From zero on.
+    #[must_use]
+    pub fn linear(description: &str) -> Self {
         Self::new(description, Kind::Linear, plain)
     }
 
     /// Times as multiples of the shortest possible one: the axis begins at 1.
-    pub(crate) fn ratio(description: &str) -> Self {
+    #[must_use]
+    pub fn ratio(description: &str) -> Self {
         Self::new(description, Kind::Ratio, plain)
     }
 
     /// A number of things.
-    pub(crate) fn count(description: &str) -> Self {
+    #[must_use]
+    pub fn count(description: &str) -> Self {
         Self::new(description, Kind::Count, plain)
     }
 
     /// Logarithmic, with ticks at powers of ten.
-    pub(crate) fn log(description: &str, label: fn(f64) -> String) -> Self {
+    #[must_use]
+    pub fn log(description: &str, label: fn(f64) -> String) -> Self {
         Self::new(description, Kind::Decades, label)
     }
 
     /// Logarithmic, with ticks at powers of two: sizes, and numbers that double.
-    pub(crate) fn doubling(description: &str, label: fn(f64) -> String) -> Self {
+    #[must_use]
+    pub fn doubling(description: &str, label: fn(f64) -> String) -> Self {
         Self::new(description, Kind::Doublings, label)
     }
 
@@ -172,18 +178,21 @@ impl Ranged for Scale {
 }
 
 /// A number for an axis.
-pub(crate) fn plain(value: f64) -> String {
+#[must_use]
+pub fn plain(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A power of ten for an axis.
-pub(crate) fn power(value: f64) -> String {
+#[must_use]
+pub fn power(value: f64) -> String {
     format!("{value:.0e}")
 }
 
 /// A size for an axis.
-pub(crate) fn size(bytes: f64) -> String {
+#[must_use]
+pub fn size(bytes: f64) -> String {
     units::show_bytes(bytes.round() as u64)
 }
 

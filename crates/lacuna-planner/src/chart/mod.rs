@@ -9,7 +9,7 @@ mod axis;
 mod heat;
 mod style;
 
-pub(crate) use axis::{Axis, plain, power, size};
+pub use axis::{Axis, plain, power, size};
 pub(crate) use heat::{HeatMap, write_heat_maps};
 
 use crate::error::ChartError;
@@ -30,65 +30,92 @@ const MARK_COLOR: RGBColor = RGBColor(90, 90, 90);
 
 /// Several charts under one title, with lines of text below.
 #[derive(Debug)]
-pub(crate) struct Drawing {
-    pub(crate) title: String,
-    pub(crate) charts: Vec<Chart>,
+pub struct Drawing {
+    /// Above the charts.
+    pub title: String,
+    /// The charts, two side by side.
+    pub charts: Vec<Chart>,
     /// Whether all charts have one vertical axis, so that they can be compared.
-    pub(crate) is_common_y: bool,
-    pub(crate) notes: Vec<String>,
+    pub is_common_y: bool,
+    /// Below the charts.
+    pub notes: Vec<String>,
 }
 
 /// One chart.
 #[derive(Debug)]
-pub(crate) struct Chart {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) series: Vec<Series>,
-    pub(crate) marks: Vec<Mark>,
+pub struct Chart {
+    /// Above it.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// Its lines.
+    pub series: Vec<Series>,
+    /// What is pointed out.
+    pub marks: Vec<Mark>,
 }
 
 /// A line.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
-    pub(crate) name: String,
+pub struct Series {
+    /// In the legend.
+    pub name: String,
     /// Decides the style: the name, unless another line shares its style.
     key: String,
     is_second: bool,
-    pub(crate) points: Vec<(f64, f64)>,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
     /// One per point, if there are any.
     intervals: Vec<(f64, f64)>,
 }
 
 impl Series {
-    pub(crate) fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+    /// A line in a style of its own.
+    #[must_use]
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         let name = name.into();
         Self { key: name.clone(), name, is_second: false, points, intervals: Vec::new() }
     }
 
     /// The first line of a key: the one that is drawn boldly.
-    pub(crate) fn of(self, key: &str) -> Self {
+    #[must_use]
+    pub fn of(self, key: &str) -> Self {
         Self { key: key.to_owned(), ..self }
     }
 
     /// The second line of a key: thin, with hollow markers.
-    pub(crate) fn second_of(self, key: &str) -> Self {
+    #[must_use]
+    pub fn second_of(self, key: &str) -> Self {
         Self { key: key.to_owned(), is_second: true, ..self }
     }
 
     /// An interval around each point.
-    pub(crate) fn within(self, intervals: Vec<(f64, f64)>) -> Self {
+    #[must_use]
+    pub fn within(self, intervals: Vec<(f64, f64)>) -> Self {
         Self { intervals, ..self }
     }
 }
 
 /// A place that is pointed out. Marks of one name are one entry of the legend.
 #[derive(Debug, Clone)]
-pub(crate) enum Mark {
+pub enum Mark {
     /// A value of the horizontal axis.
-    Vertical { x: f64, name: String },
+    Vertical {
+        /// The value.
+        x: f64,
+        /// In the legend.
+        name: String,
+    },
     /// A point.
-    Ring { x: f64, y: f64, name: String },
+    Ring {
+        /// Its horizontal value.
+        x: f64,
+        /// Its vertical value.
+        y: f64,
+        /// In the legend.
+        name: String,
+    },
 }
 
 impl Mark {
@@ -101,7 +128,10 @@ impl Mark {
 
 impl Drawing {
     /// Writes an SVG.
-    pub(crate) fn write(&self, path: &Path) -> Result<(), ChartError> {
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), ChartError> {
         self.draw(path)
             .map_err(|error| ChartError { path: path.to_owned(), reason: error.to_string() })
     }
