@@ -85,6 +85,9 @@ pub struct ContextConfig {
     /// default, reaches IPv6 and IPv4 peers. A link-local IPv6 address needs its interface, as in
     /// `"fe80::1%eth0".parse()`.
     pub bind: ScopedIp,
+    /// UDP port of the first channel; the others have those after it. `None`: any that are free. RoCE's is
+    /// [`ROCE_PORT`](crate::rc::ROCE_PORT).
+    pub port: Option<u16>,
     /// Number of channels: UDP sockets.
     pub channels: u8,
     /// The datapath that carries the packets.
@@ -109,6 +112,7 @@ impl Default for ContextConfig {
     fn default() -> Self {
         Self {
             bind: ScopedIp::ANY,
+            port: None,
             channels: 1,
             datapath: DatapathKind::Udp,
             progress: Progress::default(),
@@ -559,9 +563,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn bind(config: &ContextConfig) -> Result<Vec<Box<dyn Datapath>>, ContextError> {
-    let local = config.bind.at_port(0);
     let mut datapaths: Vec<Box<dyn Datapath>> = Vec::new();
     for channel in 0..config.channels {
+        let port = config.port.map_or(0, |first| first.saturating_add(channel.into()));
+        let local = config.bind.at_port(port);
         let udp = |offload| UdpConfig {
             receive_buffer_bytes: config.receive_buffer_bytes,
             offload,

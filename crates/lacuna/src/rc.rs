@@ -34,8 +34,8 @@ use crate::shared::Shared;
 use lacuna_engine::{Lane, Machine, RcLane};
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
+use lacuna_wire::Seal;
 use lacuna_wire::rc::RcInfoError;
-use lacuna_wire::{Qpn, Seal};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -47,6 +47,7 @@ pub use lacuna_rc::{
     ParseRepairError, ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received,
     RecvWork, Refusals, Remote, Repair, SendWork, ShimSettings, Status, Verb,
 };
+pub use lacuna_wire::Qpn;
 pub use lacuna_wire::rc::{CodeKind, RcInfo, Strength};
 
 /// The UDP port of RoCEv2.
