@@ -123,14 +123,15 @@ boot() {
 kernel
 mkdir -p "$work/share"
 cp scripts/rxe/guest.sh "$work/share/"
-gcc -O1 -Wall -o "$work/share/peer" scripts/rxe/peer.c -libverbs
-cargo build --quiet --release -p lacuna --example roce_peer
+for name in peer uc_peer; do
+    gcc -O1 -Wall -o "$work/share/$name" "scripts/rxe/$name.c" -libverbs
+done
+cargo build --quiet --release -p lacuna --example roce_peer --example roce_writes
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
-cp "$target/release/examples/roce_peer" "$work/share/"
+cp "$target/release/examples/roce_peer" "$target/release/examples/roce_writes" "$work/share/"
 for part in "${parts[@]}"; do
     case $part in
-    rc) ;;
-    uc) cp scripts/rxe/uc.py "$work/share/" 2>/dev/null || true ;;
+    rc | uc) ;;
     gateway)
         cargo build --quiet --release -p lacuna-cli
         cp "$target/release/lacuna" "$work/share/" ;;

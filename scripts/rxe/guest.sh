@@ -51,6 +51,21 @@ connection() {
     echo "rxe: $name passed"
 }
 
+writes() {
+    local name=$1 gid=$2 theirs=$3 own=$4 peer ours code=0
+    rm -f rxe.info ours.info
+    $share/uc_peer rxe0 "$gid" "$own" rxe.info ours.info >peer.out 2>&1 &
+    peer=$!
+    ip netns exec ours $share/roce_writes "$own" "$theirs" ours.info rxe.info >ours.out 2>&1 &
+    ours=$!
+    wait $ours || code=1
+    [ $code = 0 ] || kill $peer 2>/dev/null || true
+    wait $peer || code=1
+    cat peer.out ours.out
+    [ $code = 0 ] || fail "$name"
+    echo "rxe: writes over $name passed"
+}
+
 case $part in
 rc)
     hosts
@@ -64,6 +79,11 @@ rc)
     tc qdisc add dev va root netem loss 2%
     ip netns exec ours tc qdisc add dev vb root netem loss 2%
     connection "IPv4, MTU 1024, 2 % lost both ways" "$v4" 10.99.0.1 10.99.0.2 1024 off
+    ;;
+uc)
+    hosts
+    writes "IPv4" "$(gid_of 0000:0000:0000:0000:0000:ffff:0a63:0001)" 10.99.0.1 10.99.0.2
+    writes "IPv6" "$(gid_of fd99:0000:0000:0000:0000:0000:0000:0001)" fd99::1 fd99::2
     ;;
 *) fail "no part $part here yet" ;;
 esac

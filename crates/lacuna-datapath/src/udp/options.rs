@@ -80,8 +80,10 @@ pub(super) fn set_unfragmented(socket: &UdpSocket) -> bool {
     v4 || v6
 }
 
-/// Has the kernel tell each message's destination.
+/// Has the kernel tell each message's destination, for packets that end in an ICRC. RoCE sends them without a
+/// UDP checksum, which IPv6 would refuse otherwise.
 pub(super) fn set_local_reports(socket: &UdpSocket) {
+    set(socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
     set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1);
     set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1);
 }
