@@ -53,7 +53,7 @@ connection() {
 
 writes() {
     local name=$1 gid=$2 theirs=$3 own=$4 peer ours code=0
-    rm -f rxe.info ours.info
+    rm -f rxe.info ours.info rxe.info.ready
     $share/uc_peer rxe0 "$gid" "$own" rxe.info ours.info >peer.out 2>&1 &
     peer=$!
     ip netns exec ours $share/roce_writes "$own" "$theirs" ours.info rxe.info >ours.out 2>&1 &

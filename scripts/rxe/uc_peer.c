@@ -3,7 +3,8 @@
  *   uc_peer DEVICE GID_INDEX THEIR_ADDRESS MINE THEIRS
  *
  * Takes WRITEs with immediate, each of which writes message n to slot n, until one has the immediate
- * 0xffffffff; each must be whole. Then sends 1,000 such WRITEs. Files as in peer.c.
+ * 0xffffffff; each must be whole. Then sends 1,000 such WRITEs. Files as in peer.c, and MINE.ready once it can
+ * receive: what comes before is lost.
  */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -79,8 +80,12 @@ int main(int argc, char **argv) {
                                         IBV_QP_RQ_PSN), "RTR");
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = 5};
     CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+    snprintf(temporary, sizeof temporary, "%s.ready", argv[4]);
+    CHECK(file = fopen(temporary, "w"), "cannot write");
+    fclose(file);
 
     unsigned whole = 0;
+    static char came[WRITES];
     for (;;) {
         struct ibv_wc wc;
         int n = ibv_poll_cq(cq, 1, &wc);
@@ -94,8 +99,14 @@ int main(int argc, char **argv) {
         for (int i = 0; i < bytes_of(number); i++)
             CHECK(region[number % SLOTS * SLOT + i] == byte_of(number, i), "a wrong byte");
         whole++;
+        came[number] = 1;
     }
     printf("peer: %u writes came whole\n", whole);
+    for (unsigned n = 0, from = 0; n <= WRITES && whole < WRITES; n++)
+        if (n == WRITES || came[n]) {
+            if (from < n) printf("peer: %u to %u are missing\n", from, n - 1);
+            from = n + 1;
+        }
     CHECK(whole == WRITES, "not as many as were sent, or one that should have vanished");
     for (unsigned n = 0; n <= WRITES; n++) {
         int bytes = n < WRITES ? bytes_of(n) : 1;

@@ -106,8 +106,9 @@ fn main() -> Result<()> {
     let [number, first_psn, key, address] = numbers[..] else {
         return Err(format!("{other} has not four numbers: {text}").into());
     };
-    // It is ready to receive a moment after its file.
-    std::thread::park_timeout(Duration::from_millis(500));
+    while std::fs::metadata(format!("{other}.ready")).is_err() {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
     let clock = Instant::now();
     let now_ns = |clock: &Instant| clock.elapsed().as_nanos() as u64;
     let mut buffers = BurstBuffers::new();
