@@ -240,6 +240,6 @@ fn auto_holds_on_other_paths_and_for_other_messages() {
     ] {
         println!("{setup:?}, phases of {phase_ms} ms");
         let (whole, phases) = compare(&setup, 0..2, phase_ms * ms, 6 * phase_ms * ms, &fixed());
-        assert!(whole >= 0.0 && phases >= 0.0, "{setup:?}: {whole} {phases}");
+        assert!(whole >= 0.99 && phases >= 0.95, "{setup:?}: {whole} {phases}");
     }
 }

@@ -202,8 +202,8 @@ impl Auto {
         self.rtt_ns = rtt_ns;
         let slice_ns = (rtt_ns / 4).clamp(SLICE_NS_MIN, SLICE_NS);
         // Not as long as a round trip: what comes then was sent again.
-        let late_ns_max = if rtt_ns == 0 { late_ns } else { rtt_ns / 4 };
-        let window_ns = late_ns.max(rtt_ns / 32).min(late_ns_max);
+        let window_ns_max = if rtt_ns == 0 { late_ns } else { rtt_ns / 3 };
+        let window_ns = (late_ns.max(rtt_ns / 32), window_ns_max);
         let Self { trail, evidence, .. } = self;
         let judged = trail.judge(now_ns, window_ns, |position, packets| {
             evidence.on_lost(now_ns, position, packets);

@@ -6,7 +6,8 @@
 //! seen to be lost, too.
 //!
 //! - **Late packets.** A gap is judged once it is older than the reordering window. A packet that comes in
-//!   the meantime was late. The window must be shorter than a round trip: what comes then is sent again.
+//!   the meantime was late. One that comes soon after the judgement was late, too, and widens the window,
+//!   which narrows slowly again. It stays below a third of a round trip: what comes then is sent again.
 //! - **Going back.** Two packets in a row with numbers that were passed are the beginning of another round:
 //!   its packets are followed from there on. A single one is a duplicate.
 //! - **Jumps between messages** (see [`crate::decoder`]) are no loss in answers to READs, and count as one
@@ -29,6 +30,10 @@ const MISSING_MAX: usize = 4096;
 const AHEAD_MAX: u64 = 1 << 17;
 /// Of two packets that came again, the second is at most so far behind the first.
 const AGAIN_MAX: u64 = 64;
+/// Judged gaps that are remembered, for packets that come after all.
+const JUDGED_MAX: usize = 32;
+/// Of the reordering window, lost with each judgement that finds none late: it halves in 700.
+const WINDOW_DECAY: u64 = 1024;
 /// Share of the mean that a message's length has: 1 / 2^this.
 const LENGTH_SHIFT: u32 = 5;
 
@@ -64,6 +69,10 @@ pub(super) struct Trail {
     /// Packets that were sent so far.
     position: u64,
     missing: VecDeque<Missing>,
+    judged: VecDeque<Missing>,
+    /// How late packets have been lately, and the most that is believed.
+    late_ns: u64,
+    late_ns_max: u64,
     /// The number behind a packet that came again.
     again: Option<u64>,
     repairs: Option<Repairs>,
@@ -162,6 +171,15 @@ impl Trail {
         if let Some(at) = at {
             return self.came_late(at, psn);
         }
+        let is_late = |gap: &&Missing| {
+            (gap.first..gap.end).contains(&psn)
+                && now_ns.saturating_sub(gap.since_ns) < self.late_ns_max
+        };
+        if let Some(gap) = self.judged.iter().find(is_late) {
+            let late_ns = now_ns.saturating_sub(gap.since_ns);
+            self.late_ns = self.late_ns.max(late_ns + late_ns / 4).min(self.late_ns_max);
+            return;
+        }
         match self.again {
             Some(again) if psn >= again && psn - again <= AGAIN_MAX => {
                 // The one before was of this round, too.
@@ -239,27 +257,33 @@ impl Trail {
     }
 
     /// Tells of the losses that are judged now, with the packets sent before, and how many were lost in a
-    /// row; returns the packets that are judged by then.
+    /// row; returns the packets that are judged by then. The window is between the two times.
     pub(super) fn judge(
         &mut self,
         now_ns: u64,
-        window_ns: u64,
+        (window_ns, window_ns_max): (u64, u64),
         mut lost: impl FnMut(u64, u64),
     ) -> u64 {
+        self.late_ns_max = window_ns_max;
+        let window_ns = window_ns.max(self.late_ns).min(window_ns_max);
         while let Some(first) = self.missing.front() {
             let is_old = first.since_ns.saturating_add(window_ns) <= now_ns;
             if !is_old && self.missing.len() <= MISSING_MAX {
                 return first.position;
             }
             lost(first.position, first.packets);
-            self.missing.pop_front();
+            self.late_ns -= self.late_ns.div_ceil(WINDOW_DECAY);
+            if self.judged.len() >= JUDGED_MAX {
+                self.judged.pop_front();
+            }
+            self.judged.extend(self.missing.pop_front());
         }
         self.position
     }
 
     /// Bytes of memory on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.missing.capacity() * size_of::<Missing>()
+        (self.missing.capacity() + self.judged.capacity()) * size_of::<Missing>()
     }
 }
 
@@ -295,7 +319,8 @@ mod tests {
 
     fn judged(trail: &mut Trail, now_ns: u64) -> (Vec<(u64, u64)>, u64) {
         let mut lost = Vec::new();
-        let position = trail.judge(now_ns, 100, |position, packets| lost.push((position, packets)));
+        let position =
+            trail.judge(now_ns, (100, 250), |position, packets| lost.push((position, packets)));
         (lost, position)
     }
 
@@ -333,6 +358,22 @@ mod tests {
         middle(&mut trail, 201, 14);
         middle(&mut trail, 202, 17);
         assert_eq!(judged(&mut trail, 400), (vec![], 8), "a single one later is a duplicate");
+    }
+
+    #[test]
+    fn the_window_is_as_long_as_packets_have_been_late() {
+        let mut trail = Trail::default();
+        for (now_ns, psn) in [(0, 10), (1, 12), (2, 13)] {
+            middle(&mut trail, now_ns, psn);
+        }
+        assert_eq!(judged(&mut trail, 120), (vec![(1, 1)], 4), "too early");
+        middle(&mut trail, 161, 11);
+        for (now_ns, psn) in [(170, 14), (171, 16), (172, 17)] {
+            middle(&mut trail, now_ns, psn);
+        }
+        assert_eq!(judged(&mut trail, 300), (vec![], 5), "200 from now on");
+        middle(&mut trail, 330, 15);
+        assert_eq!(judged(&mut trail, 600), (vec![], 8));
     }
 
     #[test]
