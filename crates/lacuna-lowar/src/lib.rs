@@ -8,6 +8,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `auto` | which strength the peer is asked for: losses seen, a chain fitted, the best expected goodput |
 //! | `shim` | both directions of a queue pair, requests for another strength, counters |
 //! | `encoder` | sums of the packets that leave, their repairs |
 //! | `decoder` | packets in order, gaps, and when a gap is given up |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auto;
 mod block;
 mod decoder;
 mod encoder;
@@ -38,6 +40,7 @@ mod sums;
 mod units;
 mod upper;
 
+pub use auto::{Auto, AutoConfig, AutoCounters, LossFit, Reason};
 pub use decoder::{
     BLOCKS_MAX, Decoder, DecoderConfig, DecoderCounters, HOLD_NS_MAX_DEFAULT, SILENT_BLOCKS_MAX,
 };

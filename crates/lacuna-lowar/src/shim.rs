@@ -2,11 +2,13 @@
 //!
 //! LoWAR IV-C, the negotiation: a receiver may ask for another strength as losses grow or ease, with a
 //! packet that is a repair header alone; the sender announces what it does from then on. Which strength to
-//! ask for is the caller's decision; a request is granted if the caller has allowed it, up to a strength
-//! that the caller sets.
+//! ask for is the caller's decision, or that of `auto`, if it is on; a request is granted if the caller has
+//! allowed it, up to a strength that the caller sets.
 
+use crate::auto::{Auto, AutoConfig, AutoCounters};
 use crate::decoder::{Decoder, DecoderConfig, DecoderCounters};
 use crate::encoder::{Encoder, EncoderCounters};
+use crate::packet::Packet;
 use crate::shared::Shared;
 use crate::strength::StrengthError;
 use crate::upper::Upper;
@@ -35,6 +37,9 @@ pub struct ShimConfig {
     pub caps_short_blocks: bool,
     /// Most overhead that a peer may ask for, in repairs for a hundred packets; zero grants no request.
     pub requests_percent_max: u16,
+    /// Chooses how the packets that come are protected, and asks the peer for it. See
+    /// [`poll_request`](Shim::poll_request).
+    pub auto: Option<AutoConfig>,
 }
 
 impl ShimConfig {
@@ -46,6 +51,7 @@ impl ShimConfig {
             strength: None,
             caps_short_blocks: false,
             requests_percent_max: 0,
+            auto: None,
         }
     }
 }
@@ -66,6 +72,8 @@ pub struct Counters {
     pub requests_sent: u64,
     /// Repair packets that could not be read.
     pub repairs_malformed: u64,
+    /// Of the choice of a strength.
+    pub auto: AutoCounters,
 }
 
 /// Bytes of memory: the rows of the paper's table I.
@@ -99,6 +107,7 @@ impl Memory {
 pub struct Shim {
     encoder: Encoder,
     decoder: Decoder,
+    auto: Option<Box<Auto>>,
     requests_percent_max: u16,
     requests_received: u64,
     requests_granted: u64,
@@ -118,6 +127,7 @@ impl Shim {
         Ok(Self {
             encoder,
             decoder: Decoder::new(config.decoder),
+            auto: config.auto.map(|config| Box::new(Auto::new(config))),
             requests_percent_max: config.requests_percent_max,
             requests_received: 0,
             requests_granted: 0,
@@ -163,6 +173,9 @@ impl Shim {
         up: &mut dyn Upper,
     ) {
         if packet.first() != Some(&REPAIR_OPCODE) {
+            if let (Some(auto), Some(packet)) = (&mut self.auto, Packet::parse(packet)) {
+                auto.on_packet(now_ns, &packet);
+            }
             return self.decoder.on_packet(now_ns, shared, packet, up);
         }
         match RepairHeader::parse(packet, 0) {
@@ -181,9 +194,15 @@ impl Shim {
     ) {
         match header {
             RepairHeader::Repair { block, index } => {
+                if let Some(auto) = &mut self.auto {
+                    auto.on_repair(now_ns, block, *index);
+                }
                 self.decoder.on_repair(now_ns, shared, block, *index, sum, up);
             }
             RepairHeader::Announce { first_psn, strength } => {
+                if let Some(auto) = &mut self.auto {
+                    auto.on_strength(*strength);
+                }
                 self.decoder.on_announce(*first_psn, *strength);
             }
             RepairHeader::Request { strength } => self.on_request(*strength),
@@ -213,6 +232,26 @@ impl Shim {
         let mut packet = [0; REPAIR_HEADER_BYTES];
         RepairHeader::Request { strength }.emit(destination, &mut packet);
         packet
+    }
+
+    /// The packet, without trailer, that is to be sent to the peer's queue pair now, if one is: it asks for the
+    /// strength that `auto` has chosen. To be called when packets have been taken, with the path's round trip,
+    /// before which nothing is asked for.
+    pub fn poll_request(
+        &mut self,
+        now_ns: u64,
+        rtt_ns: u64,
+        destination: Qpn,
+    ) -> Option<[u8; REPAIR_HEADER_BYTES]> {
+        let late_ns = self.decoder.reordering_window_ns();
+        let strength = self.auto.as_mut()?.poll(now_ns, rtt_ns, late_ns)?;
+        Some(self.request(destination, strength))
+    }
+
+    /// The choice of a strength for the packets that come, if it is on.
+    #[must_use]
+    pub fn auto(&self) -> Option<&Auto> {
+        self.auto.as_deref()
     }
 
     /// Protects the packets that leave so from the next block on.
@@ -261,6 +300,7 @@ impl Shim {
             requests_granted: self.requests_granted,
             requests_sent: self.requests_sent,
             repairs_malformed: self.repairs_malformed,
+            auto: self.auto().map(Auto::counters).unwrap_or_default(),
         }
     }
 
@@ -268,7 +308,11 @@ impl Shim {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let inside = size_of::<Encoder>() + size_of::<Decoder>();
-        size_of::<Self>() - inside + self.encoder.memory_bytes() + self.decoder.memory_bytes()
+        let auto = self.auto().map_or(0, Auto::memory_bytes);
+        size_of::<Self>() - inside
+            + self.encoder.memory_bytes()
+            + self.decoder.memory_bytes()
+            + auto
     }
 
     /// Hands up everything that waits, as it is.

@@ -2,7 +2,9 @@
 //! packet, and against the numbers that the paper and its arithmetic give.
 
 use lacuna_link::SplitMix64;
-use lacuna_model::{Code, Completion, ConnectionPath, Gilbert, GoBackN, Loss, Shim};
+use lacuna_model::{
+    Code, Completion, ConnectionMessage, ConnectionPath, Gilbert, GoBackN, Loss, Shim,
+};
 use std::collections::VecDeque;
 
 /// The two-state chain, drawn anew here.
@@ -297,7 +299,7 @@ fn a_message_alone_takes_as_long_as_one_that_is_followed() {
                 let mean = times.iter().sum::<u64>() as f64 / count as f64;
                 times.sort_unstable();
                 let p99 = times[(count as f64 * 0.99) as usize] as f64;
-                let model = model(chain, window, shim).message(packets);
+                let model = ConnectionMessage::new(&model(chain, window, shim), packets);
                 let closed = model.mean_s();
                 let ideal = window as f64 + packets as f64;
                 let beyond = (closed - ideal) / (mean - ideal).max(1.0);
@@ -362,7 +364,7 @@ fn a_message_of_a_megabyte_waits_for_its_losses_only() {
     let mean = |loss: f64, shim: bool| {
         let path = ConnectionPath::new(8.6e-7, 0.04, Loss::PerPacket(loss));
         let shim = shim.then(|| Shim::new(Code::xor(32, 1).unwrap()));
-        GoBackN::new(&path, shim).unwrap().message(1024)
+        ConnectionMessage::new(&GoBackN::new(&path, shim).unwrap(), 1024)
     };
     for (loss, least, most) in [(1e-4, 0.09, 0.12), (5e-4, 0.45, 0.55)] {
         let more = mean(loss, false).mean_s() / mean(loss, true).mean_s() - 1.0;
@@ -377,7 +379,8 @@ fn long_messages_go_on_as_short_ones_began() {
     for chain in [independent(1e-3), bursts(1e-3, 8.0)] {
         for shim in [None, Some((XOR, 32, 2))] {
             let connection = model(chain, 4_600, shim);
-            let failures = |packets| connection.message(packets).failures() / packets as f64;
+            let failures =
+                |packets| ConnectionMessage::new(&connection, packets).failures() / packets as f64;
             let (short, long) = (failures(20_000), failures(2_000_000));
             assert!((0.97..1.03).contains(&(long / short)), "{short} {long}");
             // As often as a stream of them.

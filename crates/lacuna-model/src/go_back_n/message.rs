@@ -16,7 +16,7 @@
 //! Each block fails as often as it must, so `K1` is a negative binomial variable: failures before so many
 //! successes. Its chance is set so that the mean is right, which makes it exact without bursts; `K2` likewise.
 
-use super::{GoBackN, rows, total};
+use super::connection::{GoBackN, rows, total};
 use crate::binomial;
 use crate::completion::{Completion, quantile_between};
 use crate::gilbert::row_times;
@@ -51,7 +51,10 @@ struct Means {
 }
 
 impl ConnectionMessage {
-    pub(super) fn new(connection: &GoBackN, packets: u64) -> Self {
+    /// A message of so many packets with nothing else on the connection.
+    #[must_use]
+    pub fn new(connection: &GoBackN, packets: u64) -> Self {
+        let packets = packets.max(1);
         let path = &connection.path;
         let blocks = connection.blocks_of(packets);
         let last = blocks.last();

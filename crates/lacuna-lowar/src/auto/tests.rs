@@ -1,0 +1,138 @@
+//! The choice as its caller sees it, without a connection.
+
+use super::*;
+use lacuna_link::SplitMix64;
+use lacuna_wire::Qpn;
+use lacuna_wire::rc::{Fields, Opcode, RcHeader};
+
+const RTT_NS: u64 = 40_000_000;
+const PACKET_NS: u64 = 8_600;
+
+/// A flow of messages of 1024 packets at a gigabit per second.
+struct Flow {
+    auto: Auto,
+    random: SplitMix64,
+    now_ns: u64,
+    psn: u32,
+    asked: Vec<(u64, Option<Strength>)>,
+}
+
+impl Flow {
+    fn new() -> Self {
+        let auto = Auto::new(AutoConfig::default());
+        Self { auto, random: SplitMix64::new(5), now_ns: 0, psn: 0, asked: Vec::new() }
+    }
+
+    fn take(&mut self, psn: u32) {
+        let opcode = match psn % 1024 {
+            0 => Opcode::SendFirst,
+            1023 => Opcode::SendLast,
+            _ => Opcode::SendMiddle,
+        };
+        let header = RcHeader {
+            opcode,
+            destination: Qpn::from_bits(1),
+            psn: psn & 0xff_ffff,
+            asks_ack: false,
+            is_solicited: false,
+            fields: Fields::None,
+        };
+        let mut packet = vec![0; header.packet_bytes(4)];
+        header.emit(4, &mut packet);
+        self.auto.on_packet(self.now_ns, &Packet::parse(&packet).unwrap());
+    }
+
+    fn run(&mut self, packets: u32, loss_ppm: u32, rtt_ns: u64) {
+        for _ in 0..packets {
+            if !self.random.chance(loss_ppm) {
+                self.take(self.psn);
+            }
+            self.psn += 1;
+            self.now_ns += PACKET_NS;
+            if let Some(strength) = self.auto.poll(self.now_ns, rtt_ns, 0) {
+                self.asked.push((self.now_ns, strength));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_is_sent_again_until_the_strength_is_seen() {
+    let mut flow = Flow::new();
+    flow.run(30_000, 10_000, RTT_NS);
+    let (_, last) = *flow.asked.last().unwrap();
+    let of_last = flow.asked.iter().filter(|(_, strength)| *strength == last).count();
+    assert!((2..=REQUESTS_MAX as usize).contains(&of_last), "{:?}", flow.asked);
+    assert!(
+        flow.asked.windows(2).all(|pair| pair[1].0 - pair[0].0 > RTT_NS || pair[0].1 != pair[1].1)
+    );
+    flow.auto.on_strength(last.unwrap());
+    flow.asked.clear();
+    flow.run(30_000, 10_000, RTT_NS);
+    assert!(flow.asked.iter().all(|(_, strength)| *strength != last), "{:?}", flow.asked);
+}
+
+#[test]
+fn nothing_is_asked_for_before_the_round_trip_is_known() {
+    let mut flow = Flow::new();
+    flow.run(30_000, 10_000, 0);
+    assert!(flow.asked.is_empty() && flow.auto.reason().is_none());
+    flow.run(5_000, 10_000, RTT_NS);
+    assert!(!flow.asked.is_empty());
+}
+
+#[test]
+fn what_comes_out_of_order_is_not_lost() {
+    let mut flow = Flow::new();
+    for _ in 0..100_000 {
+        let psn = flow.psn;
+        // The second of four is behind the fourth.
+        let turn = match psn % 4 {
+            1 => 1,
+            2 => 2,
+            3 => u32::MAX - 1,
+            _ => 0,
+        };
+        flow.take(psn.wrapping_add(turn).min(psn + 2).max(psn.saturating_sub(2)));
+        flow.psn += 1;
+        flow.now_ns += PACKET_NS;
+        flow.auto.poll(flow.now_ns, RTT_NS, 0);
+    }
+    let reason = flow.auto.reason().unwrap();
+    assert_eq!(reason.loss.bursts.round(), 0.0, "{reason}");
+}
+
+#[test]
+fn a_choice_says_why() {
+    let mut flow = Flow::new();
+    flow.run(100_000, 10_000, RTT_NS);
+    let reason = flow.auto.reason().unwrap();
+    let text = reason.to_string();
+    assert!(text.starts_with("lowar:mds:"), "{text}");
+    for part in ["loss 9.8e-3 (", "round trip of 4", "messages of 1024", "go-back-N alone 2"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains('\n'));
+    assert!(reason.goodput > 0.9 && reason.goodput_without < 0.1);
+}
+
+#[test]
+fn memory_is_bounded_whatever_comes() {
+    let mut random = SplitMix64::new(1);
+    let mut flow = Flow::new();
+    for _ in 0..200_000 {
+        let psn = random.next_u64() as u32;
+        flow.take(if random.below(2) == 0 { psn & 0x1_ffff } else { psn });
+        flow.now_ns += random.below(1_000_000);
+        if random.below(1000) == 0 {
+            flow.auto.poll(flow.now_ns, random.below(100_000_000), random.below(1_000_000));
+        }
+    }
+    assert!(flow.auto.memory_bytes() < 1 << 20, "{}", flow.auto.memory_bytes());
+    let steady = {
+        let mut flow = Flow::new();
+        flow.run(2_000_000, 10_000, RTT_NS);
+        flow.auto.memory_bytes()
+    };
+    assert!(steady < 48 << 10, "{steady}");
+}
