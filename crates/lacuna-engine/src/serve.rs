@@ -122,6 +122,11 @@ fn serve_rc(turn: RcTurn<'_>, lanes: &mut [Lane], channels: &mut [Channel]) -> b
     }
     let packet_bytes = qp.config().mtu_bytes as usize + RC_HEADER_BYTES_MAX + seal.bytes();
     channel.bundle(packet_bytes as u32);
+    if let Some(request) = qp.peer().and_then(|peer| lane.poll_request(now_ns, peer.number, seal)) {
+        let packets = RcPackets::Coded(request);
+        let run = RcRun { packets, seal, channel: index, takes_marks: false };
+        channel.packetizer.push(to, Run::Rc(Box::new(run)), books.clone());
+    }
     let mut left = channel.turn_packets;
     let takes_marks = qp.takes_marks();
     let run_of = |packets| Run::Rc(Box::new(RcRun { packets, seal, channel: index, takes_marks }));

@@ -45,6 +45,21 @@ pub struct EncoderCounters {
     pub restarts: u64,
 }
 
+impl EncoderCounters {
+    /// These and those of another one together.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        Self {
+            repairs_sent: self.repairs_sent + other.repairs_sent,
+            repair_bytes: self.repair_bytes + other.repair_bytes,
+            announcements_sent: self.announcements_sent + other.announcements_sent,
+            blocks_coded: self.blocks_coded + other.blocks_coded,
+            blocks_uncoded: self.blocks_uncoded + other.blocks_uncoded,
+            blocks_cut: self.blocks_cut + other.blocks_cut,
+            restarts: self.restarts + other.restarts,
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Encoder {

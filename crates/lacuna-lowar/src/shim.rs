@@ -76,6 +76,27 @@ pub struct Counters {
     pub auto: AutoCounters,
 }
 
+impl Counters {
+    /// These and those of another shim together.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        Self {
+            sent: self.sent.with(&other.sent),
+            received: self.received.with(&other.received),
+            requests_received: self.requests_received + other.requests_received,
+            requests_granted: self.requests_granted + other.requests_granted,
+            requests_sent: self.requests_sent + other.requests_sent,
+            repairs_malformed: self.repairs_malformed + other.repairs_malformed,
+            auto: AutoCounters {
+                choices: self.auto.choices + other.auto.choices,
+                path_changes: self.auto.path_changes + other.auto.path_changes,
+                refusals: self.auto.refusals + other.auto.refusals,
+                outages: self.auto.outages + other.auto.outages,
+            },
+        }
+    }
+}
+
 /// Bytes of memory: the rows of the paper's table I.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {

@@ -15,7 +15,7 @@
 use crate::config::RcConfig;
 use crate::responder::{Repairs, Responder, Taken};
 use crate::run::Run;
-use lacuna_lowar::{How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
+use lacuna_lowar::{AutoConfig, How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
 use lacuna_wire::rc::{
     NOTIFICATION_OPCODE, REPAIR_HEADER_BYTES, REPAIR_OPCODE, RcHeader, Strength, parse_notification,
 };
@@ -36,6 +36,9 @@ pub enum ShimSettings {
     /// Repairs of the peer are used, and none are sent.
     #[default]
     Accept,
+    /// As many repairs are sent as the losses call for: each end asks the other for what it needs, and grants
+    /// what it is asked for.
+    Auto,
     /// Repairs are sent, too.
     Protect {
         /// How many.
@@ -47,18 +50,21 @@ pub enum ShimSettings {
 
 /// Settings that cannot be read from their text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no repair shim: off, lowar:R:C or lowar:mds:R:C, such as lowar:32:1")]
+#[error(
+    "{text:?} is no repair shim: off, lowar:auto, lowar:R:C or lowar:mds:R:C, such as lowar:32:1"
+)]
 pub struct ParseShimError {
     /// What was given.
     pub text: String,
 }
 
 impl fmt::Display for ShimSettings {
-    /// `off`, `accept`, or `lowar:32:1`; the share of short messages is not in it.
+    /// `off`, `accept`, `lowar:auto`, or `lowar:32:1`; the share of short messages is not in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off => f.write_str("off"),
             Self::Accept => f.write_str("accept"),
+            Self::Auto => f.write_str("lowar:auto"),
             Self::Protect { strength, .. } => write!(f, "lowar:{strength}"),
         }
     }
@@ -72,6 +78,7 @@ impl FromStr for ShimSettings {
         match text {
             "off" => Ok(Self::Off),
             "accept" => Ok(Self::Accept),
+            "lowar:auto" => Ok(Self::Auto),
             _ => {
                 let strength = text.strip_prefix("lowar:").ok_or_else(error)?;
                 let strength = strength.parse().map_err(|_| error())?;
@@ -93,9 +100,18 @@ impl ShimSettings {
 
     /// The shim to begin with; `None` if there is none yet.
     fn shim(self, number: Qpn) -> Result<Option<Box<Shim>>, StrengthError> {
-        let Self::Protect { strength, caps_short_blocks } = self else { return Ok(None) };
-        let strength = Some(strength);
-        let config = ShimConfig { strength, caps_short_blocks, ..ShimConfig::new(number) };
+        let plain = ShimConfig::new(number);
+        let config = match self {
+            Self::Off | Self::Accept => return Ok(None),
+            Self::Auto => {
+                let auto = AutoConfig::default();
+                let requests_percent_max = auto.percent_max;
+                ShimConfig { auto: Some(auto), requests_percent_max, ..plain }
+            }
+            Self::Protect { strength, caps_short_blocks } => {
+                ShimConfig { strength: Some(strength), caps_short_blocks, ..plain }
+            }
+        };
         Ok(Some(Box::new(Shim::new(config)?)))
     }
 }
@@ -226,6 +242,7 @@ impl Lane {
         self.responder.conclude(&mut self.taken);
         if let Some(shim) = &self.shim {
             self.taken.shim = Some(shim.counters());
+            self.taken.auto = shim.auto().and_then(|auto| auto.reason().copied());
         }
         &mut self.taken
     }
@@ -301,6 +318,14 @@ impl Lane {
         if let Some(shim) = &mut self.shim {
             shim.on_timeout(now_ns, shared, &mut above);
         }
+    }
+
+    /// A packet that asks the peer's queue pair for other repairs, if one is to be sent now.
+    pub fn poll_request(&mut self, now_ns: u64, peer: Qpn, seal: Seal) -> Option<Coded> {
+        let request = self.shim.as_mut()?.poll_request(now_ns, self.rtt_ns?, peer)?;
+        let mut coded = Coded::default();
+        coded.push(&request, seal);
+        Some(coded)
     }
 
     /// Whether packets that leave must go through [`Lane::encode`].

@@ -51,7 +51,7 @@ pub enum QpState {
 }
 
 /// Counts of a queue pair.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RcStats {
     /// Packets of requests that were sent.
     pub packets: u64,
@@ -79,6 +79,8 @@ pub struct RcStats {
     pub in_flight_bytes: u64,
     /// What the repair shim did, if there is one.
     pub shim: Option<lacuna_lowar::Counters>,
+    /// Why the peer's packets are protected as they are, if the shim chooses that (`lowar:auto`).
+    pub auto: Option<lacuna_lowar::Reason>,
     /// Notifications of congestion that were sent, since marked packets had come.
     pub notifications_sent: u64,
     /// Those that came.
@@ -86,6 +88,38 @@ pub struct RcStats {
     /// Packets of a foreign peer whose ICRC was checked but for the identification of IPv4, which a socket
     /// does not see: of damaged ones one in 2^16 passes.
     pub half_checked_packets: u64,
+}
+
+impl RcStats {
+    /// These counts and those of another queue pair together; the round trip is the longer one.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let mut refusals = self.refusals;
+        refusals.add(&other.refusals);
+        let shim = match (self.shim, other.shim) {
+            (Some(one), Some(two)) => Some(one.with(&two)),
+            (one, two) => one.or(two),
+        };
+        Self {
+            packets: self.packets + other.packets,
+            retransmitted_packets: self.retransmitted_packets + other.retransmitted_packets,
+            bytes_acknowledged: self.bytes_acknowledged + other.bytes_acknowledged,
+            psn_naks: self.psn_naks + other.psn_naks,
+            rnr_naks: self.rnr_naks + other.rnr_naks,
+            timeouts: self.timeouts + other.timeouts,
+            reads_again: self.reads_again + other.reads_again,
+            stray_answers: self.stray_answers + other.stray_answers,
+            answer_packets: self.answer_packets + other.answer_packets,
+            refusals,
+            rtt_ns: self.rtt_ns.max(other.rtt_ns),
+            in_flight_bytes: self.in_flight_bytes + other.in_flight_bytes,
+            shim,
+            auto: self.auto.or(other.auto),
+            notifications_sent: self.notifications_sent + other.notifications_sent,
+            notifications: self.notifications + other.notifications,
+            half_checked_packets: self.half_checked_packets + other.half_checked_packets,
+        }
+    }
 }
 
 /// See the module's text.
@@ -101,6 +135,7 @@ pub struct QueuePair {
     answer_packets: u64,
     refusals: Refusals,
     shim: Option<lacuna_lowar::Counters>,
+    auto: Option<lacuna_lowar::Reason>,
     /// Marked packets have come, which the peer is to be told.
     owes_notification: bool,
     notified_ns: Option<u64>,
@@ -139,6 +174,7 @@ impl QueuePair {
             answer_packets: 0,
             refusals: Refusals::default(),
             shim: None,
+            auto: None,
             owes_notification: false,
             notified_ns: None,
             notifications_sent: 0,
@@ -335,6 +371,7 @@ impl QueuePair {
             answer_packets: self.answer_packets,
             refusals: self.refusals,
             shim: self.shim,
+            auto: self.auto,
             notifications_sent: self.notifications_sent,
             notifications: self.notifications,
             half_checked_packets: self.half_checked_packets,
@@ -366,6 +403,7 @@ impl QueuePair {
     /// Takes what the responder did with a run of packets, and what was sent beside it.
     pub fn on_taken(&mut self, now_ns: u64, taken: &mut Taken) {
         self.shim = taken.shim.or(self.shim);
+        self.auto = taken.auto.or(self.auto);
         self.owes_notification |= std::mem::take(&mut taken.is_marked);
         self.half_checked_packets += std::mem::take(&mut taken.half_checked);
         let repairs = std::mem::take(&mut taken.repairs);

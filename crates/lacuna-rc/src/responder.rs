@@ -67,6 +67,8 @@ pub struct Taken {
     pub(crate) repairs: Repairs,
     /// What the shim has done so far, if there is one.
     pub(crate) shim: Option<lacuna_lowar::Counters>,
+    /// Why the peer's packets are protected as they are, if the shim chooses that.
+    pub(crate) auto: Option<lacuna_lowar::Reason>,
 }
 
 /// Repair packets of a shim that were sent.

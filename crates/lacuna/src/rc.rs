@@ -41,7 +41,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use lacuna_lowar::{Counters as ShimCounters, DecoderCounters, EncoderCounters, StrengthError};
+pub use lacuna_lowar::{
+    Counters as ShimCounters, DecoderCounters, EncoderCounters, Reason as ShimReason, StrengthError,
+};
 pub use lacuna_rc::{
     AckTimeout, ConfigError, Done, Failure, Flags, MTU_BYTES_MAX, MTU_BYTES_MIN, Operation,
     ParseRepairError, ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received,
@@ -82,6 +84,9 @@ pub struct Settings {
     pub controller: ControllerConfig,
     /// Where a controller that finds the rate begins: bits per second, headers included.
     pub start_bits_per_s: Option<u64>,
+    /// The path's round trip, if it is known from elsewhere: an end that only receives cannot measure it, and
+    /// its repair shim waits for so long for what is missing.
+    pub rtt: Option<Duration>,
     /// Receives that several queue pairs share; `None` is a queue of its own.
     pub receives: Option<Arc<ReceiveQueue>>,
     /// How packets end: with Lacuna's checksum, or with the ICRC of RDMA, which foreign peers expect. The ends
@@ -105,6 +110,7 @@ impl Default for Settings {
             answers_max: 16,
             controller: ControllerConfig::default(),
             start_bits_per_s: None,
+            rtt: None,
             receives: None,
             wire: Wire::default(),
             shim: ShimSettings::default(),
@@ -163,6 +169,7 @@ struct Owner {
     context: Context,
     shared: Arc<Shared>,
     start_bits_per_s: Option<u64>,
+    rtt_ns: Option<u64>,
     shim: ShimSettings,
     wire: Wire,
 }
@@ -226,6 +233,7 @@ impl Context {
                 context: self.clone(),
                 shared,
                 start_bits_per_s: settings.start_bits_per_s,
+                rtt_ns: settings.rtt.map(|rtt| rtt.as_nanos().min(u128::from(u64::MAX)) as u64),
                 shim: settings.shim,
                 wire: settings.wire,
             }),
@@ -317,7 +325,7 @@ impl QueuePair {
             let lane = lacuna_rc::Lane::new(qp.config(), self.owner.shim, responder)?;
             let rate = self.owner.start_bits_per_s;
             let rate = rate.map(|rate_bits_per_s| StartRate { rate_bits_per_s });
-            qp.start_at(self.owner.context.clock().now_ns(), rate, None);
+            qp.start_at(self.owner.context.clock().now_ns(), rate, self.owner.rtt_ns);
             qp.start();
             if let Some(known) = state.addresses.iter_mut().next() {
                 *known = Some(crate::address::canonical(address));

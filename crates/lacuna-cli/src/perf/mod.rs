@@ -219,12 +219,21 @@ struct ClientArgs {
     /// Kind of queue pair
     #[arg(long, default_value = "sdr", value_parser = verb::qp_parser())]
     qp: String,
+    /// Queue pairs of --qp rc, each with --inflight messages; together they have --rate, 256 at most
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "COUNT",
+        value_parser = units::count(1..=rc::QUEUE_PAIRS_MAX)
+    )]
+    queue_pairs: u16,
     /// How --qp rc repairs losses: gbn sends everything from a lost packet on again, as cards do, sr only what
     /// is missing
     #[arg(long, default_value = "gbn", value_name = "REPAIR")]
     repair: Repair,
-    /// Repairs of lost packets below --qp rc, at both ends: off, or lowar:R:C, C repairs for each R packets of a
-    /// message, by exclusive or; lowar:mds:R:C by a code that repairs any C losses
+    /// Repairs of lost packets below --qp rc, at both ends: off, lowar:auto as the losses call for, or
+    /// lowar:R:C, C repairs for each R packets of a message, by exclusive or; lowar:mds:R:C by a code that
+    /// repairs any C losses
     #[arg(long, default_value = "off", value_name = "SHIM")]
     shim: ShimSettings,
     /// Time after which an operation ends, with what came until then; of a receive it begins when it is posted,
@@ -265,6 +274,8 @@ impl ClientArgs {
         ];
         let refused = if let (true, Some((name, _))) = (is_rc, of_sdr.iter().find(|(_, is)| *is)) {
             Some(format!("{name} is not for --qp rc: leave it out, or take --qp sdr"))
+        } else if !is_rc && self.queue_pairs > 1 {
+            Some("--queue-pairs is for --qp rc: leave it out, or take --qp rc".to_owned())
         } else if !is_rc && (self.shim != ShimSettings::Off || self.repair != Repair::default()) {
             Some("--shim and --repair are of --qp rc: leave them out, or take --qp rc".to_owned())
         } else if is_rc && self.inflight > rc::DEPTH_MAX {

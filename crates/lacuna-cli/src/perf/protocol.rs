@@ -154,6 +154,9 @@ pub(super) struct Counters {
     /// Writes that the server's program was told of; `None` of other verbs.
     #[serde(default)]
     pub(super) told_messages: Option<u64>,
+    /// Why the server's shim asked for the repairs that it asked for.
+    #[serde(default)]
+    pub(super) chosen: Option<Chosen>,
     /// What the server's repair shim did, if it has one.
     #[serde(default)]
     pub(super) repairs: Option<Repairs>,
@@ -173,6 +176,14 @@ pub(super) struct Repairs {
     pub(super) recovered: u64,
     /// Gaps that were left to the connection.
     pub(super) failed: u64,
+}
+
+/// Why packets that came were protected as they were, if that was chosen (`lowar:auto`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Chosen {
+    pub(super) why: String,
+    /// Strengths that were chosen, one after another.
+    pub(super) choices: u64,
 }
 
 /// What an end has sent.

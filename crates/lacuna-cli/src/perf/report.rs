@@ -4,7 +4,7 @@
 //! counters are missing if it died, or did not send them before an interrupted client left.
 
 use super::ClientArgs;
-use super::protocol::{Counters, Ended, Repairs, Sent};
+use super::protocol::{Chosen, Counters, Ended, Repairs, Sent};
 use super::sending::{Measured, Tally};
 use super::verb::Verb;
 use crate::capture::Captured;
@@ -42,9 +42,11 @@ pub(super) struct RcCounts {
     pub(super) timeouts: u64,
     /// The repair shim of both ends.
     pub(super) shim: String,
-    /// What this end's did.
+    /// What this end's did, and why it asked for repairs.
     #[serde(skip)]
     pub(super) repairs: Repairs,
+    #[serde(skip)]
+    pub(super) chosen: Option<Chosen>,
 }
 
 /// What the repair shims of a reliable connection did: of the end that sends, and of the one that receives.
@@ -54,16 +56,26 @@ pub(super) struct Repaired {
     pub(super) blocks_uncoded: Option<u64>,
     pub(super) packets_recovered: Option<u64>,
     pub(super) blocks_failed: Option<u64>,
+    /// Why there were so many, with `--shim lowar:auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shim_chosen: Option<Chosen>,
 }
 
 impl Repaired {
-    fn new(here: Repairs, there: Option<Repairs>, is_read: bool) -> Self {
+    fn new(rc: &RcCounts, counters: Option<&Counters>, is_read: bool) -> Self {
+        let here = rc.repairs;
+        let there = counters.and_then(|counters| counters.repairs);
+        let shim_chosen = match is_read {
+            true => rc.chosen.clone(),
+            false => counters.and_then(|counters| counters.chosen.clone()),
+        };
         let (sender, receiver) = if is_read { (there, Some(here)) } else { (Some(here), there) };
         Self {
             repairs_sent: sender.map(|sender| sender.sent),
             blocks_uncoded: sender.map(|sender| sender.blocks_uncoded),
             packets_recovered: receiver.map(|receiver| receiver.recovered),
             blocks_failed: receiver.map(|receiver| receiver.failed),
+            shim_chosen,
         }
     }
 }
@@ -212,10 +224,7 @@ impl Report {
             ..Counted::new(counters, args.size)
         });
         let counted = counted.unwrap_or_default();
-        let repaired = facts.rc.as_ref().map(|rc| {
-            let there = counters.as_ref().and_then(|counters| counters.repairs);
-            Repaired::new(rc.repairs, there, is_read)
-        });
+        let repaired = facts.rc.as_ref().map(|rc| Repaired::new(rc, counters.as_ref(), is_read));
         let arrived_share = 1.0 - counted.missing_share.unwrap_or(0.0);
         let payload_bytes = iterations as f64 * args.size as f64;
         let packets = args.size.div_ceil(u64::from(facts.mtu_bytes)).max(1);
@@ -323,6 +332,9 @@ impl Report {
                 known(packets_recovered),
                 known(blocks_failed),
             ));
+        }
+        if let Some(Repaired { shim_chosen: Some(Chosen { why, .. }), .. }) = &self.repaired {
+            lines.push(format!(" at last {why}"));
         }
         match (self.counted.lost_packets, self.counted.receive_drops) {
             _ if self.rc.is_some() => {}

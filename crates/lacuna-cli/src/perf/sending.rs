@@ -27,6 +27,11 @@ pub(super) trait Operations {
     /// Waits for the oldest one in flight, at most [`crate::interrupt::POLL_INTERVAL`]; returns whether it has ended.
     fn wait_oldest(&mut self, tally: &mut Tally) -> Result<bool, Failure>;
 
+    /// Waits for any in flight; which has ended. For operations that end in another order than they began.
+    fn wait_one(&mut self, oldest: u64, tally: &mut Tally) -> Result<Option<u64>, Failure> {
+        Ok(self.wait_oldest(tally)?.then_some(oldest))
+    }
+
     /// Whether those in flight at the end are waited for, so that the tally is exact.
     fn are_awaited(&self) -> bool;
 
@@ -66,8 +71,8 @@ pub(super) struct Sending<'a, O> {
     /// Operations in flight at a time.
     depth: u32,
     stop: &'a dyn Fn() -> bool,
-    /// When those in flight were posted.
-    in_flight: VecDeque<Instant>,
+    /// Those in flight, and when they were posted.
+    in_flight: VecDeque<(u64, Instant)>,
     posted: u64,
     times: Vec<Duration>,
     tally: Tally,
@@ -163,7 +168,7 @@ pub(super) fn filled(
 impl<'a, O: Operations> Sending<'a, O> {
     pub(super) fn new(args: &'a ClientArgs, operations: O, stop: &'a dyn Fn() -> bool) -> Self {
         let (in_flight, times, tally) = (VecDeque::new(), Vec::new(), Tally::default());
-        let depth = args.depth();
+        let depth = args.depth() * u32::from(args.queue_pairs);
         Self { args, operations, depth, stop, in_flight, posted: 0, times, tally }
     }
 
@@ -230,8 +235,8 @@ impl<'a, O: Operations> Sending<'a, O> {
 
     fn post(&mut self) -> Result<(), Failure> {
         let posted = self.operations.post(self.posted)?;
+        self.in_flight.push_back((self.posted, posted));
         self.posted += 1;
-        self.in_flight.push_back(posted);
         Ok(())
     }
 
@@ -241,21 +246,23 @@ impl<'a, O: Operations> Sending<'a, O> {
     }
 
     fn finish_within(&mut self, until: Option<Instant>) -> Result<(), Failure> {
-        if self.in_flight.is_empty() {
-            return Ok(());
-        }
-        loop {
+        let Some((oldest, _)) = self.in_flight.front() else { return Ok(()) };
+        let oldest = *oldest;
+        let ended = loop {
             if (self.stop)() {
                 return Err(Failure::Interrupted);
             }
-            if self.operations.wait_oldest(&mut self.tally)? {
-                break;
+            if let Some(ended) = self.operations.wait_one(oldest, &mut self.tally)? {
+                break ended;
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(());
             }
-        }
-        let Some(posted) = self.in_flight.pop_front() else { return Ok(()) };
+        };
+        let found = self.in_flight.binary_search_by_key(&ended, |(number, _)| *number);
+        let Some((_, posted)) = found.ok().and_then(|at| self.in_flight.remove(at)) else {
+            return Ok(());
+        };
         self.times.push(posted.elapsed());
         Ok(())
     }

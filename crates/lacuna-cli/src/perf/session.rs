@@ -50,7 +50,7 @@ enum Lent {
     /// Memory that it writes or reads.
     Region(Region, Verb),
     /// The same, or memory for its sends, over a reliable connection; and how that is described.
-    Rc(Region, rc::End, Described),
+    Rc(Region, Box<rc::Ends>, Described),
 }
 
 /// The measured side.
@@ -170,15 +170,18 @@ impl Session<'_> {
         if !verb.is_one_sided() && client.is_none() {
             return lend(request).map(Lent::Buffers);
         }
+        let count = client.map_or(1, Described::count);
         let mut memory = match verb {
-            Verb::Send => lend_region(&rc::places_of(request)),
-            Verb::Write | Verb::WriteImm | Verb::Read => lend_region(request),
+            Verb::Send => lend_region(&rc::of_all(&rc::places_of(request), count)),
+            Verb::Write | Verb::WriteImm | Verb::Read => lend_region(&rc::of_all(request, count)),
         }?;
         if verb == Verb::Read {
-            for number in 0..u64::from(request.inflight) {
-                let at = request.place(number) as usize;
+            let all = rc::of_all(request, count);
+            for number in 0..u64::from(all.inflight) {
+                let at = all.place(number) as usize;
                 let place = memory.get_mut(at..at + request.size_bytes as usize);
-                pattern::fill(place.unwrap_or_default(), 0, number);
+                let content = number % u64::from(request.inflight.max(1));
+                pattern::fill(place.unwrap_or_default(), 0, content);
                 if (self.stop)() {
                     return Err("it is about to end".to_owned());
                 }
@@ -187,7 +190,7 @@ impl Session<'_> {
         let region = region::register(self.connection, verb, memory)?;
         let Some(client) = client else { return Ok(Lent::Region(region, verb)) };
         let (end, described) = rc::accept(self.connection, client)?;
-        Ok(Lent::Rc(region, end, described))
+        Ok(Lent::Rc(region, Box::new(end), described))
     }
 
     fn await_measured(&self) -> Result<Connection, Failure> {

@@ -106,6 +106,25 @@ pub struct DecoderCounters {
     pub ring_full: u64,
 }
 
+impl DecoderCounters {
+    /// These and those of another one together.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        Self {
+            packets_recovered: self.packets_recovered + other.packets_recovered,
+            packets_held: self.packets_held + other.packets_held,
+            packets_placed_ahead: self.packets_placed_ahead + other.packets_placed_ahead,
+            duplicates_dropped: self.duplicates_dropped + other.duplicates_dropped,
+            repairs_received: self.repairs_received + other.repairs_received,
+            repairs_refused: self.repairs_refused + other.repairs_refused,
+            announcements_received: self.announcements_received + other.announcements_received,
+            blocks_blind: self.blocks_blind + other.blocks_blind,
+            blocks_failed: self.blocks_failed + other.blocks_failed,
+            timeouts: self.timeouts + other.timeouts,
+            ring_full: self.ring_full + other.ring_full,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Nothing was seen yet.
