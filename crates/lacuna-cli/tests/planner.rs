@@ -253,6 +253,32 @@ fn plan_has_a_line_for_the_default_mode() {
 }
 
 #[test]
+fn plan_says_what_to_put_below_a_reliable_connection() {
+    let path = "--rate 1gbit --rtt 40ms --mtu 1024 --size 1MiB --objective mean";
+    let plan = json(&format!("plan {path} --loss 1e-2"));
+    let connection = &plan["connection"];
+    let number = |of: &Value| of.as_f64().expect("a number");
+    let (r, c) = (number(&connection["r"]), number(&connection["c"]));
+    assert_eq!(connection["code"], "mds");
+    assert_eq!(connection["shim"], format!("lowar:mds:{r}:{c}"));
+    assert_eq!(connection["window_packets"], 4682);
+    let [with, without] = ["with", "without"].map(|side| &connection[side]);
+    assert!(number(&with["mean_s"]) * 5.0 < number(&without["mean_s"]), "{connection}");
+    assert!(number(&with["goodput"]) > 0.85 && number(&without["goodput"]) < 0.03, "{connection}");
+    assert!(connection["better"].is_string());
+    let output = run(&words(&format!("plan {path} --loss 1e-2")));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    for part in
+        ["below a reliable connection take lowar:mds:", "back to back keep 9", "on the core"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let near = json("plan --rate 1gbit --rtt 100us --loss 1e-6 --size 1GiB --objective mean");
+    assert!(near["connection"]["shim"].is_null());
+    assert_eq!(near["connection"]["better"], "either");
+}
+
+#[test]
 fn model_and_plan_say_the_same_of_the_default_mode() {
     let path = "--rate 1gbit --rtt 25ms --loss 1e-2 --size 8MiB";
     let model = json(&format!("model --mode auto --headers {path}"));

@@ -7,7 +7,7 @@
 //! `cargo bench -p lacuna-model` prints the median of several runs; with `--test` each runs once.
 
 use lacuna_model::monte_carlo::{RepeatSampler, Sample};
-use lacuna_model::plan::{LossKnown, Objective, Question, plan};
+use lacuna_model::plan::{ConnectionFraming, LossKnown, Objective, Question, connection, plan};
 use lacuna_model::{
     ChunkLoss, Code, Completion, ConnectionPath, EcConfig, ErasureCoding, Framing, GoBackN, Loss,
     Path, Random, RepairTiming, SelectiveRepeat, Shim, Transfer,
@@ -112,6 +112,23 @@ fn main() {
         plan("bursts of 4", |loss| (LossKnown::At(loss), Some(4.0)));
         plan("a loss within a decade", |loss| (LossKnown::Between(loss / 10.0, loss), None));
         plan("both", |loss| (LossKnown::Between(loss / 10.0, loss), Some(4.0)));
+    }
+    for (name, mean_burst_packets) in [("one loss", None), ("bursts of 4", Some(4.0))] {
+        let question = Question {
+            rate_bits_per_s: 400e9,
+            rtt_s: 0.025,
+            loss: LossKnown::At(1e-3),
+            mean_burst_packets,
+            sizes_bytes: vec![128 << 20],
+            objective: Objective::P999,
+            packet_bytes: 4096,
+            overhead_bytes: 64,
+            auto: None,
+        };
+        let framing = ConnectionFraming { packet_bytes: 4096, overhead_bytes: 44 };
+        measure(&format!("plan of a connection, {name}"), 5, || {
+            black_box(connection(black_box(&question), framing).expect("a plan"));
+        });
     }
     for (name, loss) in [
         ("independent", Loss::PerPacket(1e-3)),

@@ -44,8 +44,9 @@ pub use figures::{DROPS_FIGURE, ENCODING_FIGURE, FigureOptions, Headline, Writte
 pub use lacuna_model::CodeKind;
 pub use lacuna_model::plan::{Expected, InTime, LossKnown, Objective, Plan, Question};
 pub use plan::{
-    AutoAnswer, CandidateAnswer, FlipAnswer, InTimeAnswer, Measured, PlanAnswer, PlanRequest,
-    Recommendation, Recommended, UnrepairedAnswer, fibre_rtt_s, recommend,
+    AutoAnswer, CandidateAnswer, ConnectionAnswer, ConnectionSide, FlipAnswer, InTimeAnswer,
+    Measured, PlanAnswer, PlanRequest, Recommendation, Recommended, UnrepairedAnswer, fibre_rtt_s,
+    recommend,
 };
 
 use lacuna_wire::Seal;

@@ -20,6 +20,10 @@ use std::path::PathBuf;
 /// of each, which of the fixed ones is best, where that flips, and when it does not matter. Of auto it is
 /// what a connection chooses that knows the path; a first message over an unknown one gets more parity.
 ///
+/// For programs that need a reliable connection (RDMA verbs, which send everything again from a lost packet on)
+/// it says which LoWAR(r, c) to put below it, what that comes to with messages back to back, and whether a
+/// mode that places packets in any order is the better choice.
+///
 /// --from reads a JSON object with any of rate_bits_per_s, rtt_s, loss (a number or [low, high]),
 /// mean_burst_packets and mtu_bytes, as `lacuna probe client --json` writes it; options beside it
 /// override it.

@@ -22,9 +22,11 @@ use crate::completion::{Completion, quantile_between};
 use crate::gilbert::row_times;
 
 /// Blocks up to which each is followed.
-const BLOCKS_EXACT: usize = 2048;
+const BLOCKS_EXACT: usize = 512;
 
-/// Timeouts of a message that are told apart.
+/// More timeouts of a message on average are not told apart from other reasons: their number hardly varies.
+const TIMEOUTS_APART: f64 = 20.0;
+/// No more are counted then.
 const TIMEOUTS_MAX: u64 = 1000;
 /// What is less likely is left out.
 const NEGLIGIBLE: f64 = 1e-15;
@@ -38,6 +40,7 @@ pub struct ConnectionMessage {
     told: (f64, f64),
     /// Of going back by the timeout.
     silent: (f64, f64),
+    timeouts: f64,
 }
 
 /// Expected numbers of one message.
@@ -70,17 +73,21 @@ impl ConnectionMessage {
         // A single packet's timeout begins when it leaves, not with an acknowledgement.
         let acknowledged = if packets > 1 { 1.0 } else { 0.0 };
         let silent = means.at_end + means.again;
+        let timeouts = silent;
         let timeout_rtts = if silent > 0.0 {
             path.timeout_rtts + acknowledged * means.at_end / silent
         } else {
             path.timeout_rtts
         };
-        Self {
-            base_s,
-            blocks: blocks.count + u64::from(blocks.short.is_some()),
-            told: ((means.all - silent).max(0.0), path.rtt_s + extra * path.packet_s),
-            silent: (silent, timeout_rtts * path.rtt_s),
+        let mut told = ((means.all - silent).max(0.0), path.rtt_s + extra * path.packet_s);
+        let mut silent = (silent, timeout_rtts * path.rtt_s);
+        if silent.0 > TIMEOUTS_APART {
+            let all = told.0 + silent.0;
+            told = (all, (told.0 * told.1 + silent.0 * silent.1) / all);
+            silent.0 = 0.0;
         }
+        let blocks = blocks.count + u64::from(blocks.short.is_some());
+        Self { base_s, blocks, told, silent, timeouts }
     }
 
     /// How often the connection goes back, on average.
@@ -92,7 +99,13 @@ impl ConnectionMessage {
     /// How often it does so because a timeout has expired.
     #[must_use]
     pub fn timeouts(&self) -> f64 {
-        self.silent.0
+        self.timeouts
+    }
+
+    /// The time without losses: no message takes less.
+    #[must_use]
+    pub fn least_s(&self) -> f64 {
+        self.base_s
     }
 
     /// The probability of going back at most so often for a reason of this mean.
@@ -108,6 +121,9 @@ fn means(connection: &GoBackN, packets: u64) -> Means {
     let exact = blocks.count.min(BLOCKS_EXACT as u64) as usize;
     let full = &connection.full;
     let (full_lost, last_lost) = (rows(&full.step.lost), rows(&blocks.last().step.lost));
+    if full_lost == [0.0; 2] && last_lost == [0.0; 2] {
+        return Means::default();
+    }
     let stationary = connection.stationary;
     let dot = |a: [f64; 2], b: [f64; 2]| a[0] * b[0] + a[1] * b[1];
 

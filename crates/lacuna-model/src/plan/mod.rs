@@ -19,15 +19,19 @@
 //! addition hold at twice the loss. Chunks that hardly ever come through ([`CHUNK_LOSS_MAX`]) are no
 //! candidates.
 //!
+//! A program that needs a reliable connection has a question of its own: [`connection`].
+//!
 //! [`CHUNK_LOSS_MAX`]: crate::CHUNK_LOSS_MAX
 
 mod candidate;
+mod connection;
 mod contest;
 mod deadline;
 mod flips;
 mod reason;
 
 pub use candidate::{Candidate, Expected, Scheme};
+pub use connection::{ConnectionExpected, ConnectionFraming, ConnectionPlan, connection};
 pub use deadline::{InTime, in_time};
 pub use flips::{Axis, Flip};
 

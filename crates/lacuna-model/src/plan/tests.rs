@@ -287,3 +287,59 @@ fn what_is_in_time_is_the_receivers_half_a_round_trip_before_the_sender_knows() 
     assert!(in_time(&question, &plan, f64::NAN).is_err());
     assert!(in_time(&question, &plan, -1.0).is_err());
 }
+
+const CONNECTION: ConnectionFraming = ConnectionFraming { packet_bytes: 1024, overhead_bytes: 44 };
+
+/// A gigabit per second over 40 ms.
+fn long_path(loss: f64) -> Question {
+    Question {
+        rate_bits_per_s: 1e9,
+        rtt_s: 0.04,
+        loss: LossKnown::At(loss),
+        sizes_bytes: vec![MIB],
+        objective: Objective::Mean,
+        ..question()
+    }
+}
+
+#[test]
+fn a_reliable_connection_gets_the_shim_that_its_path_calls_for() {
+    let shim = |question: &Question| connection(question, CONNECTION).unwrap();
+    let share = |plan: &ConnectionPlan| plan.best.repair_share;
+    let rare = shim(&long_path(1e-4));
+    let code = rare.best.shim.unwrap().code;
+    assert!(code.kind() == crate::CodeKind::Xor && share(&rare) < 0.04, "{code:?}");
+    assert!(rare.best.mean_s < rare.without.mean_s * 0.95);
+    assert!(rare.best.goodput > 0.9 && rare.without.goodput < 0.75);
+    assert_eq!(rare.window_packets, 4682);
+    let lossy = shim(&long_path(1e-2));
+    assert_eq!(lossy.best.shim.unwrap().code.kind(), crate::CodeKind::Mds);
+    assert!(share(&lossy) > share(&rare) && lossy.best.mean_s < lossy.without.mean_s / 5.0);
+    let bursts = shim(&Question { mean_burst_packets: Some(8.0), ..long_path(1e-3) });
+    assert!(bursts.best.shim.unwrap().code.m() >= 8, "{:?}", bursts.best);
+    for plan in [rare, lossy, bursts] {
+        for expected in [plan.best, plan.without] {
+            let times = [expected.p50_s, expected.p99_s, expected.p999_s];
+            assert!(times.is_sorted() && expected.mean_s > 0.04, "{expected:?}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_loses_nothing_or_is_near_needs_no_shim() {
+    let shim = |question: &Question| connection(question, CONNECTION).unwrap().best.shim;
+    assert_eq!(shim(&long_path(0.0)), None);
+    assert_eq!(shim(&Question { rtt_s: 1e-4, ..long_path(1e-4) }), None);
+    // A slow path: a block of eight takes longer than its receiver waits.
+    assert_eq!(shim(&Question { rate_bits_per_s: 1e6, ..long_path(1e-3) }), None);
+}
+
+#[test]
+fn a_connection_over_a_path_of_unknown_loss_is_protected_against_the_worst() {
+    let known = connection(&long_path(1e-5), CONNECTION).unwrap();
+    let range = Question { loss: LossKnown::Between(1e-5, 1e-2), ..long_path(0.0) };
+    let unknown = connection(&range, CONNECTION).unwrap();
+    assert!(unknown.best.repair_share > known.best.repair_share);
+    assert!(unknown.best.mean_s < unknown.without.mean_s / 2.0);
+    assert!(connection(&Question { rtt_s: -1.0, ..long_path(0.1) }, CONNECTION).is_err());
+}

@@ -1,6 +1,7 @@
 //! A recommendation as data: the object of `lacuna plan --json`. Its keys are an interface.
 
 use super::Recommendation;
+use super::below::ConnectionAnswer;
 use crate::auto;
 use crate::completion::ASSUMED_OF_MODES;
 use lacuna_model::CodeKind;
@@ -34,6 +35,8 @@ pub struct PlanAnswer {
     pub by_deadline: Option<InTimeAnswer>,
     /// All modes compared, best first.
     pub candidates: Vec<CandidateAnswer>,
+    /// What a program can have that needs a reliable connection.
+    pub connection: ConnectionAnswer,
 }
 
 /// What is there by a deadline.
@@ -154,6 +157,7 @@ impl Recommendation {
             flips: plan.flips.iter().map(flip).collect(),
             by_deadline: None,
             candidates: plan.candidates.iter().map(candidate).collect(),
+            connection: self.connection_answer(),
         }
     }
 

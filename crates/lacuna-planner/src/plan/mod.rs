@@ -4,8 +4,12 @@
 //! transport runs them: headers and repairs take link time, parity follows each submessage. `auto`
 //! is predicted for a connection that knows the path; a first message over an unknown path gets
 //! more parity.
+//!
+//! For programs that need a reliable connection it also says which LoWAR(r, c) to put below it, and what
+//! that costs beside the modes, which place packets in any order.
 
 mod answer;
+mod below;
 mod draw;
 mod words;
 
@@ -13,12 +17,15 @@ pub use answer::{
     AutoAnswer, CandidateAnswer, FlipAnswer, InTimeAnswer, PlanAnswer, Recommended,
     UnrepairedAnswer,
 };
+pub use below::{ConnectionAnswer, ConnectionSide};
 
 use crate::error::{MeasurementError, PlanError};
 use crate::measurement::{read_text, refused};
 use crate::{OVERHEAD_BYTES, auto};
 use lacuna::ConnectionConfig;
-use lacuna_model::plan::{self, Expected, InTime, LossKnown, Objective, Plan, Question};
+use lacuna_model::plan::{
+    self, ConnectionPlan, Expected, InTime, LossKnown, Objective, Plan, Question,
+};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
@@ -125,6 +132,8 @@ pub struct Recommendation {
     pub question: Question,
     /// What it answered.
     pub plan: Plan,
+    /// The same for a program that needs a reliable connection.
+    pub connection: ConnectionPlan,
 }
 
 /// Compares the modes on a path.
@@ -157,7 +166,8 @@ pub fn recommend(request: &PlanRequest) -> Result<Recommendation, PlanError> {
         auto: Some(auto::mode(packet_bytes)?),
     };
     let plan = plan::plan(&question)?;
-    Ok(Recommendation { question, plan })
+    let connection = plan::connection(&question, below::framing(packet_bytes))?;
+    Ok(Recommendation { question, plan, connection })
 }
 
 impl Recommendation {

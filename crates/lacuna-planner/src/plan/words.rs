@@ -40,6 +40,7 @@ impl Recommendation {
             let to = if flip.to_coding { "coding" } else { "repeating" };
             lines.push(format!("flips to {to} {side} a {axis} of about {value}"));
         }
+        lines.extend(self.connection_lines());
         lines
     }
 
@@ -123,7 +124,7 @@ impl Recommendation {
     }
 }
 
-fn longer(fraction: f64) -> String {
+pub(super) fn longer(fraction: f64) -> String {
     match (fraction * 100.0).round() {
         0.0 => "as long".to_owned(),
         percent if percent < 0.0 => format!("{:.0} % less", -percent),
