@@ -2,7 +2,7 @@
 //!
 //! Conventions: a chart's legend stands below it and never covers a line; lines differ in dashes and
 //! markers as well as in colour, and a key has the same style in all charts of a drawing
-//! ([`style`]); axes of ratios begin at 1, and axes of counts have integer ticks ([`axis`]); an
+//! (`style`); axes of ratios begin at 1, and axes of counts have integer ticks (`axis`); an
 //! interval is a bar with ends.
 
 mod axis;
