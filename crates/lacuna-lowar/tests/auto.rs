@@ -4,7 +4,7 @@
 mod world;
 
 use lacuna_link::{Fraction, Loss};
-use lacuna_model::{Code, ConnectionPath, Gilbert, GoBackN, Shim};
+use lacuna_model::{Code, Completion, ConnectionMessage, ConnectionPath, Gilbert, GoBackN, Shim};
 use lacuna_wire::rc::{CodeKind, Strength};
 use world::{Protection, Setup, World};
 
@@ -126,8 +126,8 @@ fn strength(block_packets: u16, repairs: u16, code: CodeKind) -> Strength {
     Strength { block_packets, repairs, code }
 }
 
-/// The closed form of the same.
-fn closed(setup: &Setup, loss: &Loss) -> f64 {
+/// The closed forms of a connection.
+fn model(setup: &Setup, loss: &Loss) -> GoBackN {
     let loss = match loss {
         Loss::Independent(loss) => lacuna_model::Loss::PerPacket(loss.to_f64()),
         Loss::Gilbert { low, high, low_to_high, high_to_low } => {
@@ -148,7 +148,7 @@ fn closed(setup: &Setup, loss: &Loss) -> f64 {
         }
         _ => None,
     };
-    GoBackN::new(&path, shim).unwrap().goodput(setup.message_packets)
+    GoBackN::new(&path, shim).unwrap()
 }
 
 #[test]
@@ -170,13 +170,36 @@ fn the_shim_and_go_back_n_keep_what_their_closed_forms_say() {
         for seed in 0..runs {
             kept += steady(setup(seed), &loss, 6).0 / runs as f64;
         }
-        let closed = closed(&setup(0), &loss);
+        let closed = model(&setup(0), &loss).goodput(1024);
         let ratio = kept / closed;
         println!(
             "{protection:?} {:.0e}: {kept:.4}, closed form {closed:.4}: {ratio:.3}",
             loss.mean()
         );
         assert!((0.93..1.05).contains(&ratio), "{protection:?} {loss:?}: {kept} of {closed}");
+    }
+}
+
+#[test]
+fn messages_one_by_one_take_as_long_as_their_closed_form_says() {
+    let fixed = |r, c, code| Protection::Fixed(strength(r, c, code));
+    for protection in [Protection::Off, fixed(32, 1, CodeKind::Xor), fixed(64, 8, CodeKind::Mds)] {
+        for loss in [independent(1e-4), independent(1e-3), Loss::bursts(1e-3, 8.0).unwrap()] {
+            let setup = Setup::long_path(7, protection);
+            let mut world = World::new(setup.clone());
+            world.set_loss(&loss);
+            let times = world.messages(500);
+            let mean_s = times.iter().sum::<u64>() as f64 / 500.0 / 1e9;
+            let closed_s = ConnectionMessage::new(&model(&setup, &loss), 1024).mean_s();
+            println!(
+                "{protection:?} {:.0e}: {:.2} ms, closed form {:.2} ms",
+                loss.mean(),
+                1e3 * mean_s,
+                1e3 * closed_s
+            );
+            let ratio = mean_s / closed_s;
+            assert!((0.95..1.06).contains(&ratio), "{protection:?} {loss:?}: {ratio}");
+        }
     }
 }
 
