@@ -25,7 +25,7 @@ use crate::strength::repairs_of;
 
 /// Gaps that wait for their judgement; one more judges the oldest. Twice as many are kept if no judgement is
 /// asked for.
-const MISSING_MAX: usize = 4096;
+const MISSING_MAX: usize = 512;
 /// A number so far ahead is of another flow, or of one whose window nobody knows.
 const AHEAD_MAX: u64 = 1 << 17;
 /// Of two packets that came again, the second is at most so far behind the first.

@@ -82,6 +82,7 @@ struct Receiver {
     expected: u64,
     is_silent: bool,
     acknowledged: u64,
+    message_packets: u64,
     answers: Vec<Answer>,
 }
 
@@ -94,7 +95,8 @@ impl Upper for Receiver {
         if number == self.expected {
             self.expected += 1;
             self.is_silent = false;
-            if self.expected >= self.acknowledged + ACK_PACKETS {
+            let is_end = self.expected.is_multiple_of(self.message_packets);
+            if is_end || self.expected >= self.acknowledged + ACK_PACKETS {
                 self.acknowledged = self.expected;
                 self.answers.push(Answer::Acknowledged(self.expected));
             }
@@ -102,7 +104,8 @@ impl Upper for Receiver {
             self.answers.push(Answer::GoBack(self.expected));
         } else if number < self.expected {
             // A duplicate: the sender may have missed an acknowledgement.
-            if self.expected > self.acknowledged || number.is_multiple_of(ACK_PACKETS) {
+            let is_end = (number + 1).is_multiple_of(self.message_packets);
+            if is_end || self.expected > self.acknowledged || number.is_multiple_of(ACK_PACKETS) {
                 self.acknowledged = self.expected;
                 self.answers.push(Answer::Acknowledged(self.expected));
             }
@@ -131,8 +134,9 @@ pub(crate) struct World {
     /// When the link is free.
     free_ns: f64,
     next: u64,
-    sent: u64,
     acknowledged: u64,
+    /// Nothing from this number on is sent.
+    limit: u64,
     due_ns: Option<u64>,
     /// Packets that left, by what they are.
     pub(crate) packets: u64,
@@ -155,20 +159,21 @@ impl World {
         let receiver = Shim::new(ShimConfig { auto, ..config }).unwrap();
         let shared = SharedConfig { payload_bytes_max: PAYLOAD_BYTES, ..SharedConfig::default() };
         let losses = [0, 1].map(|way| LossProcess::new(Loss::None, Prng::new(setup.seed, way)));
+        let message_packets = setup.message_packets;
         Self {
             setup,
             now_ns: 0,
             sender,
             receiver,
             shared: Shared::new(shared),
-            up: Receiver::default(),
+            up: Receiver { message_packets, ..Receiver::default() },
             forth: VecDeque::new(),
             back: VecDeque::new(),
             losses,
             free_ns: 0.0,
             next: 0,
-            sent: 0,
             acknowledged: 0,
+            limit: u64::MAX,
             due_ns: None,
             packets: 0,
             repairs: 0,
@@ -190,11 +195,31 @@ impl World {
         &self.receiver
     }
 
+    /// Sends messages one by one; returns how long each took.
+    pub(crate) fn messages(&mut self, count: usize) -> Vec<u64> {
+        (0..count)
+            .map(|_| {
+                let begin_ns = self.now_ns;
+                self.limit = self.acknowledged + self.setup.message_packets;
+                self.run(u64::MAX, |world| world.acknowledged == world.limit);
+                self.due_ns = None;
+                let took_ns = self.now_ns - begin_ns;
+                // The link goes on meanwhile, and forgets.
+                self.losses.iter_mut().for_each(LossProcess::end_burst);
+                took_ns
+            })
+            .collect()
+    }
+
     /// Runs until a time.
     pub(crate) fn run_to(&mut self, end_ns: u64) {
-        loop {
+        self.run(end_ns, |_| false);
+    }
+
+    fn run(&mut self, end_ns: u64, is_over: impl Fn(&Self) -> bool) {
+        while !is_over(self) {
             let window = (2.0 * self.setup.rtt_ns as f64 / self.setup.packet_ns()) as u64;
-            let may_send = self.next < self.acknowledged + window;
+            let may_send = self.next < self.limit.min(self.acknowledged + window);
             let times = [
                 may_send.then_some(self.free_ns as u64),
                 self.forth.front().map(|flying| flying.at_ns),
@@ -215,7 +240,9 @@ impl World {
             if self.due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
                 self.go_back(self.acknowledged);
             }
-            if self.next < self.acknowledged + window && self.free_ns as u64 <= now_ns {
+            if self.next < self.limit.min(self.acknowledged + window)
+                && self.free_ns as u64 <= now_ns
+            {
                 self.send();
             }
             if self.receiver.poll_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
@@ -245,7 +272,6 @@ impl World {
     fn send(&mut self) {
         let number = self.next;
         self.next += 1;
-        self.sent = self.sent.max(self.next);
         let place = number % self.setup.message_packets;
         let is_last = place + 1 == self.setup.message_packets;
         let opcode = match (place == 0, is_last) {
