@@ -330,6 +330,34 @@ fn a_reliable_connection_measures_every_verb_and_every_byte_is_right() {
 }
 
 #[test]
+fn several_reliable_connections_with_repairs_are_right_over_a_path_that_loses() {
+    // Reads lose what the server sends, the others what the client does.
+    let (server, _) = lossy_server(0.01);
+    for (verb, how) in [
+        ("send", "--shim lowar:8:1 --queue-pairs 3"),
+        ("write", "--shim lowar:mds:16:3 --queue-pairs 2"),
+        ("write-imm", "--repair sr --queue-pairs 4"),
+        ("read", "--shim lowar:8:1 --queue-pairs 2"),
+        ("write", "--shim lowar:auto"),
+    ] {
+        let options =
+            format!("--qp rc --verb {verb} {how} -n 60 -t 4 --rate 200mbit --cc fixed --validate");
+        let options =
+            if verb == "read" { options.replace("--rate 200mbit --cc fixed", "") } else { options };
+        let (wrap, _) = lossy(0.01);
+        let report =
+            measure_over(server.address, &options, Some(wrap), &|| false).expect("it runs");
+        let json = serde_json::to_value(&report).expect("an object");
+        assert_eq!((report.iterations, report.validated), (60, Some(true)), "{options}: {json}");
+        if how.contains(":8:1") {
+            let of = |key: &str| json[key].as_u64().unwrap_or_else(|| panic!("{key}: {json}"));
+            assert!(of("repairs_sent") > 60 && of("packets_recovered") > 0, "{options}: {json}");
+        }
+        assert_eq!(json["mode"], if how.contains("sr") { "sr" } else { "gbn" });
+    }
+}
+
+#[test]
 fn options_that_a_reliable_connection_has_not_are_refused_by_name() {
     let server = Running::start("", |_| {});
     for (options, named) in [
@@ -340,5 +368,9 @@ fn options_that_a_reliable_connection_has_not_are_refused_by_name() {
     ] {
         let error = measure(server.address, &format!("--qp rc {options}")).expect_err("refused");
         assert!(error.to_string().contains(named), "{error}");
+    }
+    for options in ["--shim lowar:32:1", "--repair sr", "--queue-pairs 2"] {
+        let error = measure(server.address, options).expect_err("refused");
+        assert!(error.to_string().contains("--qp rc"), "{error}");
     }
 }
