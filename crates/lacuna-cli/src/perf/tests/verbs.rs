@@ -341,7 +341,7 @@ fn several_reliable_connections_with_repairs_are_right_over_a_path_that_loses() 
         ("write", "--shim lowar:auto"),
     ] {
         let options =
-            format!("--qp rc --verb {verb} {how} -n 60 -t 4 --rate 200mbit --cc fixed --validate");
+            format!("--qp rc --verb {verb} {how} -n 60 --rate 200mbit --cc fixed --validate");
         let options =
             if verb == "read" { options.replace("--rate 200mbit --cc fixed", "") } else { options };
         let (wrap, _) = lossy(0.01);
