@@ -47,7 +47,8 @@ pub struct EncoderCounters {
 
 impl EncoderCounters {
     /// These and those of another one together.
-    pub(crate) fn with(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
         Self {
             repairs_sent: self.repairs_sent + other.repairs_sent,
             repair_bytes: self.repair_bytes + other.repair_bytes,

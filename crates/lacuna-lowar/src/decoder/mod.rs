@@ -108,7 +108,8 @@ pub struct DecoderCounters {
 
 impl DecoderCounters {
     /// These and those of another one together.
-    pub(crate) fn with(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
         Self {
             packets_recovered: self.packets_recovered + other.packets_recovered,
             packets_held: self.packets_held + other.packets_held,
