@@ -7,10 +7,10 @@
 //! not used for long goes, of some that are drawn. A flow that has lost its state begins anew with its next
 //! packets: nothing depends on it but repairs.
 
+use core::net::IpAddr;
 use lacuna_wire::Qpn;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 
 /// Packets with numbers in a row after which a flow is one.
 const CONFIRMED_AFTER: u8 = 3;

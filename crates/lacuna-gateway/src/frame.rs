@@ -4,8 +4,8 @@
 //! these: other protocols, fragments, IPv4 with options, IPv6 with extension headers, more than two VLAN tags,
 //! and what is cut off. A frame may be longer than its packet, as Ethernet pads short ones.
 
+use core::net::IpAddr;
 use lacuna_wire::{ICRC_BYTES, icrc_ipv4, icrc_ipv6};
-use std::net::IpAddr;
 
 /// The UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;

@@ -15,6 +15,7 @@
 
 use crate::flows::{FlowKey, Flows};
 use crate::frame::{RoceFrame, Template};
+use core::net::IpAddr;
 use lacuna_lowar::{
     Decoder, DecoderConfig, DecoderCounters, Encoder, EncoderCounters, How, Shared, StrengthError,
     Upper,
@@ -22,7 +23,6 @@ use lacuna_lowar::{
 use lacuna_wire::PSN_MASK;
 use lacuna_wire::rc::{Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, rc_destination};
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 /// Flows with state, of each direction: with all of it 64 MiB.
 const FLOWS_MAX: usize = 4096;
