@@ -96,7 +96,7 @@ fn go_back_n_keeps_what_its_closed_form_says() {
 fn selective_repeat_keeps_all_but_the_losses() {
     for (rtt_ms, loss) in [(40, 0.0), (40, 1e-3), (80, 1e-2)] {
         let selective = Repair::SelectiveRepeat;
-        let kept = kept_by(&fixed(RATE), selective, ShimSettings::Off, (rtt_ms, loss), 1, 10);
+        let kept = kept_by(&fixed(RATE), selective, ShimSettings::Off, (rtt_ms, loss), 1, 3);
         println!("{rtt_ms} ms, {loss}: {kept:.4}");
         assert!(kept > 0.99 * (1.0 - loss), "{rtt_ms} ms, {loss}: {kept:.4}");
     }
@@ -106,7 +106,7 @@ fn selective_repeat_keeps_all_but_the_losses() {
 fn bbr_finds_the_rate_from_acknowledgements_alone() {
     let controller = ControllerConfig::Bbr.build(Setup { packet_bytes: 1084, seed: 1 });
     for rtt_ms in [5, 40] {
-        let found = kept_by(&controller, Repair::GoBackN, ShimSettings::Off, (rtt_ms, 0.0), 1, 10);
+        let found = kept_by(&controller, Repair::GoBackN, ShimSettings::Off, (rtt_ms, 0.0), 1, 6);
         println!("{rtt_ms} ms: {found:.3}");
         assert!(found > 0.9, "{rtt_ms} ms: {found:.3}");
     }
@@ -126,7 +126,7 @@ fn a_shim_keeps_what_its_closed_form_says() {
         let failures_per_packet = (1.0 - none - one) / n;
         let closed = share / (1.0 + failures_per_packet * window_packets * share);
         let kept = (0..3)
-            .map(|seed| kept_by(&fixed(RATE), Repair::GoBackN, shim, (rtt_ms, loss), seed, 10))
+            .map(|seed| kept_by(&fixed(RATE), Repair::GoBackN, shim, (rtt_ms, loss), seed, 5))
             .sum::<f64>()
             / 3.0;
         let ratio = kept / closed;
@@ -142,7 +142,7 @@ fn bbr_finds_the_rate_with_repairs_too() {
     let controller = ControllerConfig::Bbr.build(Setup { packet_bytes: 1084, seed: 1 });
     let strength = Strength { block_packets: 8, repairs: 1, code: CodeKind::Xor };
     let shim = ShimSettings::Protect { strength, caps_short_blocks: false };
-    let found = kept_by(&controller, Repair::GoBackN, shim, (40, 0.0), 1, 10);
+    let found = kept_by(&controller, Repair::GoBackN, shim, (40, 0.0), 1, 6);
     println!("{found:.3} of 0.889");
     assert!(found > 0.8, "{found:.3} of the path, of which repairs leave 8 of 9");
 }
