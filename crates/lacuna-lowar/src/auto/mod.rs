@@ -259,7 +259,7 @@ impl Auto {
     fn may_settle(&self, now_ns: u64) -> bool {
         let (Some((when_ns, ..)), Some(reason)) = (&self.judged, &self.reason) else { return true };
         // The allowance has halved since.
-        now_ns - reason.since_ns > 2 * when_ns.saturating_sub(reason.since_ns)
+        now_ns.saturating_sub(reason.since_ns) > 2 * when_ns.saturating_sub(reason.since_ns)
     }
 
     /// Why the strength that is in force or asked for; `None` while nothing is known of the path.
