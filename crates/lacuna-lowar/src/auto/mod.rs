@@ -193,14 +193,14 @@ impl Auto {
 
     /// Judges the strengths anew if there is a reason to. Without a round trip there is nothing to judge by.
     fn look(&mut self, now_ns: u64, has_changed: bool) {
-        if self.rtt_ns == 0 {
+        let Some(message_packets) = self.trail.message_packets().filter(|_| self.rtt_ns > 0) else {
             return;
-        }
+        };
         let circumstances = Circumstances {
             packet_ns: self.rate.packet_ns.unwrap_or(PACKET_NS_UNKNOWN),
             rtt_ns: self.rtt_ns,
             packet_bytes: self.packet_bytes,
-            message_packets: self.trail.message_packets().unwrap_or(1),
+            message_packets,
         };
         if let Some((when_ns, ..)) = self.judged
             && now_ns < when_ns + self.rtt_ns.max(LOOK_NS)
