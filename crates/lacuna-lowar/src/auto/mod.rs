@@ -9,8 +9,9 @@
 //! | `evidence` | distances between losses for as long as the path stays the same; a change is found |
 //! | `fit` | a two-state chain that loses so, and how sure that is |
 //! | `choice` | the strength with the largest expected goodput, by the model's closed forms |
+//! | `requests` | asks for it until it is granted, or refused |
 //! | `config`, `reason` | what it is chosen for, and why: numbers and a sentence |
-//! | here | when to look, when a better strength is worth a change, and requests until they are granted |
+//! | here | when to look, and when a better strength is worth a change |
 //!
 //! **When to look.** Each slice of evidence, a quarter of a round trip or [`SLICE_NS`], is tried for a change of
 //! the path. The strengths are judged again when the path has changed, or when the fit has moved, once in a
@@ -21,10 +22,6 @@
 //! last choice has lasted must be worth [`CHANGE_NS`] of sending. So small gains are waited for and
 //! large ones are not, and a path at the border between two strengths does not go to and fro.
 //!
-//! **Requests.** A request is sent again while neither an announcement nor a repair shows the strength that
-//! was asked for, [`REQUESTS_MAX`] times in all. A peer that does not grant it is taken not to grant as many
-//! repairs, and asked for half as many, for [`REFUSED_NS`].
-//!
 //! Nothing is sent while nothing comes. There is no clock here: times are arguments.
 
 mod choice;
@@ -32,6 +29,7 @@ mod config;
 mod evidence;
 mod fit;
 mod reason;
+mod requests;
 mod trail;
 
 pub use config::AutoConfig;
@@ -43,6 +41,7 @@ use choice::{Choice, Judge, candidates};
 use config::Circumstances;
 use evidence::Evidence;
 use lacuna_wire::rc::{BlockHeader, Strength};
+use requests::Requests;
 use trail::Trail;
 
 /// Length of the shortest slices of evidence, at most; a quarter of the round trip otherwise.
@@ -56,10 +55,6 @@ const GAIN_MIN: f64 = 0.001;
 /// What it must gain in as much time as the last choice has lasted. A change costs next to nothing by
 /// itself; this is for estimates that move.
 const CHANGE_NS: u64 = 2_000_000;
-/// Requests for one strength.
-const REQUESTS_MAX: u32 = 6;
-/// How long a refusal is remembered.
-const REFUSED_NS: u64 = 60_000_000_000;
 /// Packets whose arrival times give a measure of the flow's rate.
 const RATE_PACKETS: u64 = 64;
 /// A packet's time on the link before it was measured: 1 KiB at 1 Gbit/s.
@@ -77,17 +72,6 @@ pub struct AutoCounters {
     pub refusals: u64,
     /// Losses in a row that were too many for any repairs.
     pub outages: u64,
-}
-
-/// A strength that was asked for and not seen yet.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    strength: Option<Strength>,
-    /// When it is asked for again.
-    again_ns: u64,
-    count: u32,
-    /// Repairs that came since, when nothing is to be protected.
-    repairs: u64,
 }
 
 /// The pace of packets as they come in a row.
@@ -132,11 +116,7 @@ pub struct Auto {
     /// What the strengths were judged by.
     judged: Option<(u64, LossFit, Circumstances)>,
     reason: Option<Reason>,
-    asked: Option<Asked>,
-    /// The strength that the peer has shown last.
-    shown: Option<Strength>,
-    /// The most that the peer grants, as far as is known, and until when.
-    refused: Option<(u16, u64)>,
+    requests: Requests,
     counters: AutoCounters,
 }
 
@@ -153,9 +133,7 @@ impl Auto {
             rtt_ns: 0,
             judged: None,
             reason: None,
-            asked: None,
-            shown: None,
-            refused: None,
+            requests: Requests::default(),
             counters: AutoCounters::default(),
         }
     }
@@ -171,20 +149,12 @@ impl Auto {
     pub(crate) fn on_repair(&mut self, now_ns: u64, block: &BlockHeader, index: u8) {
         self.rate.on_packet(now_ns, self.pause_ns());
         self.trail.on_repair(now_ns, block, index);
-        if block.packets == block.strength.block_packets || self.shown.is_none() {
-            self.on_strength(block.strength);
-        }
-        if let Some(asked) = &mut self.asked {
-            asked.repairs += 1;
-        }
+        self.requests.on_repair(block);
     }
 
     /// The peer protects its packets so.
     pub(crate) fn on_strength(&mut self, strength: Strength) {
-        self.shown = Some(strength);
-        if self.asked.is_some_and(|asked| asked.strength == Some(strength)) {
-            self.asked = None;
-        }
+        self.requests.on_strength(strength);
     }
 
     fn pause_ns(&self) -> u64 {
@@ -214,19 +184,23 @@ impl Auto {
             self.counters.path_changes += u64::from(has_changed);
             self.look(now_ns, has_changed);
         }
-        self.ask_again(now_ns)
+        // The answer takes a round trip and the rest of a block.
+        let wait_ns = rtt_ns + rtt_ns / 4 + SLICE_NS_MIN;
+        let asked = self.requests.poll(now_ns, wait_ns);
+        self.counters.refusals = self.requests.refusals();
+        asked
     }
 
     /// Judges the strengths anew if there is a reason to. Without a round trip there is nothing to judge by.
     fn look(&mut self, now_ns: u64, has_changed: bool) {
-        if self.rtt_ns == 0 {
+        let Some(message_packets) = self.trail.message_packets().filter(|_| self.rtt_ns > 0) else {
             return;
-        }
+        };
         let circumstances = Circumstances {
             packet_ns: self.rate.packet_ns.unwrap_or(PACKET_NS_UNKNOWN),
             rtt_ns: self.rtt_ns,
             packet_bytes: self.packet_bytes,
-            message_packets: self.trail.message_packets().unwrap_or(1),
+            message_packets,
         };
         if let Some((when_ns, ..)) = self.judged
             && now_ns < when_ns + self.rtt_ns.max(LOOK_NS)
@@ -239,17 +213,18 @@ impl Auto {
             && fit.is_near(before)
             && circumstances.is_near(of)
             && !self.may_settle(now_ns)
+            && !self.is_otherwise()
         {
             return;
         }
         self.judged = Some((now_ns, fit, circumstances));
-        self.refused = self.refused.filter(|(_, until_ns)| now_ns < *until_ns);
-        let granted_percent_max = self.refused.map(|(percent_max, _)| percent_max);
+        let granted_percent_max = self.requests.granted_percent_max(now_ns);
         let percent_max = granted_percent_max.unwrap_or(self.config.percent_max);
         let judge = Judge::new(&self.config, &fit, &circumstances);
         let best = judge.best(&candidates(&self.config, percent_max, &circumstances));
-        let (before, since_ns) =
-            self.reason.map_or((None, 0), |reason| (reason.strength, reason.since_ns));
+        // The peer may have another one than was chosen, by its own will.
+        let before = self.requests.wanted();
+        let since_ns = self.reason.map_or(0, |reason| reason.since_ns);
         let goodput_before = judge.goodput(before);
         let lasted_ns = now_ns.saturating_sub(since_ns).max(1);
         let gain_min = (CHANGE_NS as f64 / lasted_ns as f64).max(GAIN_MIN);
@@ -271,48 +246,20 @@ impl Auto {
         });
         if is_new {
             self.counters.choices += 1;
-            self.asked = Some(Asked { strength, again_ns: now_ns, count: 0, repairs: 0 });
+            self.requests.ask(now_ns, strength);
         }
+    }
+
+    /// Whether the peer does something else than was chosen.
+    fn is_otherwise(&self) -> bool {
+        self.reason.is_some_and(|reason| reason.strength != self.requests.wanted())
     }
 
     /// Whether a gain that was too small some time ago may be worth a change now.
     fn may_settle(&self, now_ns: u64) -> bool {
         let (Some((when_ns, ..)), Some(reason)) = (&self.judged, &self.reason) else { return true };
         // The allowance has halved since.
-        now_ns - reason.since_ns > 2 * when_ns.saturating_sub(reason.since_ns)
-    }
-
-    /// What is to be asked for, if it was not seen yet.
-    fn ask_again(&mut self, now_ns: u64) -> Option<Option<Strength>> {
-        let asked = self.asked.as_mut()?;
-        if now_ns < asked.again_ns {
-            return None;
-        }
-        if asked.count > 0 && asked.strength.is_none() && asked.repairs == 0 {
-            // No repair for as long: it is granted.
-            (self.asked, self.shown) = (None, None);
-            return None;
-        }
-        if asked.count >= REQUESTS_MAX {
-            let strength = asked.strength;
-            self.asked = None;
-            self.counters.refusals += 1;
-            if let Some(Strength { block_packets, repairs, .. }) = strength {
-                let percent = (100 * u32::from(repairs)).div_ceil(u32::from(block_packets)) as u16;
-                self.refused = Some((percent / 2, now_ns + REFUSED_NS));
-                self.judged = None;
-                if let Some(reason) = &mut self.reason {
-                    reason.strength = self.shown;
-                }
-            }
-            return None;
-        }
-        asked.count += 1;
-        asked.repairs = 0;
-        // The answer takes a round trip and the rest of a block.
-        let wait_ns = self.rtt_ns + self.rtt_ns / 4 + SLICE_NS_MIN;
-        asked.again_ns = now_ns + (wait_ns << (asked.count - 1).min(3));
-        Some(asked.strength)
+        now_ns.saturating_sub(reason.since_ns) > 2 * when_ns.saturating_sub(reason.since_ns)
     }
 
     /// Why the strength that is in force or asked for; `None` while nothing is known of the path.

@@ -77,21 +77,21 @@ pub(super) struct Trail {
     again: Option<u64>,
     repairs: Option<Repairs>,
     mtu: u32,
-    /// The number that the message began with, if that is certain.
-    begin: Option<u64>,
+    /// The message began with this number, or before it if that is not certain.
+    began: u64,
+    is_certain: bool,
     /// Means of the length of a message and of its square, in packets, fixed point; 0 before the first.
     length: u64,
     length_squared: u64,
 }
 
 impl Trail {
-    /// Packets of the message that a packet is of, on average over packets: most are in long messages.
+    /// Packets of the message that a packet is of, on average over packets: most are in long messages. One
+    /// that goes on counts as long as it is, and before any has ended as a long one.
     pub(super) fn message_packets(&self) -> Option<u64> {
-        let open = self.begin.and_then(|begin| self.head?.checked_sub(begin)).unwrap_or(0);
-        match self.length_squared.checked_div(self.length) {
-            Some(mean) => Some(mean.max(1)),
-            None => (open > 0).then_some(open.max(LONG_PACKETS)),
-        }
+        let open = self.head?.saturating_sub(self.began);
+        let mean = self.length_squared.checked_div(self.length);
+        Some(mean.unwrap_or(LONG_PACKETS).max(open).max(1))
     }
 
     /// A packet of the connection came.
@@ -110,10 +110,13 @@ impl Trail {
                 (part.begins(), part.ends(), 1)
             }
         };
-        let head = *self.head.get_or_insert(PSN_ORIGIN + u64::from(packet.psn));
+        let head = *self.head.get_or_insert_with(|| {
+            self.began = PSN_ORIGIN + u64::from(packet.psn);
+            self.began
+        });
         let psn = psn::unwrap(packet.psn, head);
         if psn > head + AHEAD_MAX {
-            *self = Self { position: self.position, ..Self::default() };
+            *self = Self { position: self.position, began: psn, ..Self::default() };
             self.head = Some(psn + numbers);
             return;
         }
@@ -136,10 +139,13 @@ impl Trail {
         // A message's length is known from where it begins and where the next one does, if the packets between
         // leave no doubt.
         if skipped > 1 || !self.in_message && !begins {
-            self.begin = None;
+            (self.began, self.is_certain) = (psn, false);
         }
-        if begins && let Some(begin) = self.begin.replace(psn) {
-            self.on_message(psn - begin);
+        if begins {
+            if self.is_certain {
+                self.on_message(psn - self.began);
+            }
+            (self.began, self.is_certain) = (psn, true);
         }
         self.passed(psn + numbers, ends);
     }
@@ -185,8 +191,10 @@ impl Trail {
                 // The one before was of this round, too.
                 self.position += 1;
                 self.repairs = None;
-                self.begin = None;
                 self.again = None;
+                if psn < self.began {
+                    (self.began, self.is_certain) = (psn, false);
+                }
                 self.miss(now_ns, again..psn, psn - again);
                 self.passed(psn + numbers, ends);
             }
@@ -226,7 +234,9 @@ impl Trail {
             }
             self.miss(now_ns, head..end, end - head);
             (self.head, self.in_message) = (Some(end), !block.has_last);
-            self.begin = None;
+            if first > head {
+                (self.began, self.is_certain) = (first, false);
+            }
         }
         let total = u64::from(repairs_of(block.strength, block.packets));
         let known = self.repairs.filter(|repairs| repairs.first == first);
@@ -445,5 +455,31 @@ mod tests {
         }
         let mean = trail.message_packets().unwrap();
         assert!((900..1010).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn a_message_that_goes_on_is_as_long_as_it_is_although_it_is_sent_again() {
+        let mut trail = Trail::default();
+        assert_eq!(trail.message_packets(), None);
+        middle(&mut trail, 0, 7);
+        for psn in 0..3 {
+            let bytes = packet(Opcode::SendOnly, 8 + psn);
+            trail.on_packet(0, &Packet::parse(&bytes).unwrap());
+        }
+        assert_eq!(trail.message_packets(), Some(1));
+        let bytes = packet(Opcode::SendFirst, 11);
+        trail.on_packet(0, &Packet::parse(&bytes).unwrap());
+        (12..5_000).for_each(|psn| middle(&mut trail, 1, psn));
+        assert_eq!(trail.message_packets(), Some(4_989));
+        // 400 is sent again, and everything behind it.
+        (400..6_000).for_each(|psn| middle(&mut trail, 1_000, psn));
+        assert_eq!(trail.message_packets(), Some(5_989));
+        // An end and a beginning may be among what is missing.
+        (6_010..6_020).for_each(|psn| middle(&mut trail, 2_000, psn));
+        assert_eq!(trail.message_packets(), Some(10));
+
+        let mut unknown = Trail::default();
+        [50, 51, 53, 52, 53, 54].into_iter().for_each(|psn| middle(&mut unknown, 0, psn));
+        assert_eq!(unknown.message_packets(), Some(LONG_PACKETS));
     }
 }
