@@ -302,3 +302,38 @@ fn wait_writable(socket: BorrowedFd<'_>) {
     let moment = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
     let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&moment));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strength_is_read_or_refused_in_words() {
+        assert!(shim("off").unwrap().0.is_none());
+        for text in ["32:1", "mds:128:8"] {
+            assert_eq!(shim(text).unwrap().0.unwrap(), text.parse().unwrap());
+        }
+        for text in ["32", "0:1", "mds:256:16", "lots"] {
+            assert!(shim(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_interface_and_no_host_is_said() {
+        let args = GatewayArgs {
+            local: "lo".to_owned(),
+            remote: "no-such-thing.invalid".to_owned(),
+            shim: Shim(None),
+            cap_short: false,
+            rtt: None,
+            listen: None,
+            time: None,
+        };
+        let error = Remote::open(&args).unwrap_err().to_string();
+        assert!(error.contains("neither an interface"), "{error}");
+        let listen = Some(([0, 0, 0, 0], 0).into());
+        let args = GatewayArgs { remote: "lo".to_owned(), listen, ..args };
+        let error = Remote::open(&args).unwrap_err().to_string();
+        assert!(error.contains("--listen is for a tunnel"), "{error}");
+    }
+}

@@ -111,3 +111,50 @@ impl Tunnel {
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tunnels() -> [Tunnel; 2] {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut tunnels = [(); 2].map(|()| Tunnel::open(any, any).unwrap());
+        let addresses = [0, 1].map(|at| tunnels[at].socket.local_addr().unwrap());
+        (tunnels[0].peer, tunnels[1].peer) = (addresses[1], addresses[0]);
+        tunnels
+    }
+
+    fn receive(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while tunnel.receive(&mut |frame| frames.push(frame.bytes.to_vec())).unwrap() {}
+        frames
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in() {
+        let [mut one, mut other] = tunnels();
+        let mut outbox = Outbox::default();
+        let frames = [vec![1; 60], Vec::new(), vec![2; 9000]];
+        frames.iter().for_each(|frame| outbox.push(frame));
+        // Several packets in one cannot go.
+        outbox.push_with(&[3; 100], [1; 10]);
+        one.send(&mut outbox);
+        assert_eq!((outbox.len(), one.send_drops), (0, 1));
+        assert_eq!(receive(&mut other), frames);
+    }
+
+    #[test]
+    fn strangers_and_other_versions_are_dropped() {
+        let [one, mut other] = tunnels();
+        let to = other.socket.local_addr().unwrap();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stranger.send_to(b"LG\x01\x00frame", to).unwrap();
+        one.socket.send_to(b"LG\x02\x00frame", to).unwrap();
+        one.socket.send_to(b"LG", to).unwrap();
+        one.socket.send_to(b"LG\x01\x00frame", to).unwrap();
+        assert_eq!(receive(&mut other), [b"frame".to_vec()]);
+        assert_eq!(other.strangers, 3);
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:5".parse().unwrap();
+        assert!(is_same(mapped, "10.0.0.1:5".parse().unwrap()));
+    }
+}
