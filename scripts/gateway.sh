@@ -123,6 +123,11 @@ measure() {
     cat "$work/count"
 }
 
+# Frames that a gateway took.
+frames() {
+    grep -o "\"$2_frames\":[0-9]*" "$work/$1" | cut -d: -f2
+}
+
 gateways() {
     local name=$1 near_remote=$2 far_remote=$3 shim=$4
     ip netns exec ga "$LACUNA" -q --json lowar gateway --local a0 --remote $near_remote --shim $shim >"$work/near" 2>/dev/null &
@@ -131,8 +136,12 @@ gateways() {
     local far=$!
     sleep 0.5
     measure "$name"
+    local ticks=$(awk '{ print $14 + $15 }' /proc/$near/stat) tocks=$(awk '{ print $14 + $15 }' /proc/$far/stat)
     kill -INT $near $far
     wait $near $far || true
+    awk -v ticks="$ticks" -v tocks="$tocks" -v near="$(frames near local)" -v far="$(frames far remote)" 'BEGIN {
+        printf "%34s%.2f us of a processor a frame at the near end, %.2f at the far end\n", "",
+            1e4 * ticks / near, 1e4 * tocks / far }'
 }
 
 for place in "ga a0 w0" "gb w1 b0"; do
