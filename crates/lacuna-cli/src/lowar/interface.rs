@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Frames of a batch.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// Room for a frame that was joined, and a tag before it.
 const BUFFER_BYTES: usize = TAG_BYTES + (64 << 10) + 256;
 const TAG_BYTES: usize = 4;
@@ -93,7 +93,8 @@ impl Interface {
         let Self { socket, buffers, messages, .. } = self;
         // The first bytes of each buffer stay free for a tag.
         let room = &mut buffers[TAG_BYTES..];
-        match syscall::receive::<BATCH>(socket.as_fd(), room, BUFFER_BYTES, messages) {
+        match syscall::receive::<BATCH>(socket.as_fd(), OFFLOAD_BYTES, room, BUFFER_BYTES, messages)
+        {
             Ok(()) => {}
             Err(error) => {
                 return match error.kind() {
@@ -110,7 +111,7 @@ impl Interface {
                 continue;
             }
             let buffer = &mut buffers[index * BUFFER_BYTES..][..TAG_BYTES + message.bytes];
-            let mut offload = message.offload;
+            let mut offload = message.header;
             let is_joined = offload[1] != 0;
             if offload[0] & NEEDS_CHECKSUM != 0 && !is_joined {
                 complete_checksum(&mut buffer[TAG_BYTES..], &offload);
@@ -132,33 +133,48 @@ impl Interface {
 
     /// Sends everything; what the interface does not take is dropped and counted, as a switch does.
     pub(super) fn send(&mut self, outbox: &mut Outbox) {
-        let mut at = 0;
-        let mut patience = 3;
-        while at < outbox.len() {
-            let batch: Vec<_> =
-                (at..outbox.len()).map_while(|i| outbox.get(i)).take(BATCH).collect();
-            match syscall::send::<BATCH>(self.socket.as_fd(), &batch) {
-                Ok(sent) => at += sent.max(1),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let is_full = error.kind() == ErrorKind::WouldBlock
-                        || error.raw_os_error() == Some(libc::ENOBUFS);
-                    if is_full && patience > 0 {
-                        patience -= 1;
-                        super::wait_writable(self.socket.as_fd());
-                        continue;
-                    }
-                    self.send_drops += 1;
-                    at += 1;
-                }
-            }
-        }
+        let frames = (0..outbox.len()).filter_map(|index| outbox.get(index));
+        let frames: Vec<_> = frames.map(|(offload, frame)| (&offload[..], frame)).collect();
+        self.send_drops += send_all(self.socket.as_fd(), &frames);
         outbox.clear();
     }
 
     pub(super) fn count_drops(&mut self) {
         self.receive_drops += syscall::drops(self.socket.as_fd());
     }
+}
+
+/// Sends frames with what is before them; how many were not taken.
+pub(super) fn send_all(socket: BorrowedFd<'_>, frames: &[(&[u8], &[u8])]) -> u64 {
+    let mut left = frames;
+    let mut drops = 0;
+    let mut patience = 3;
+    while !left.is_empty() {
+        let batch = &left[..left.len().min(BATCH)];
+        let error = match syscall::send::<BATCH>(socket, batch) {
+            Ok(sent) => {
+                left = &left[sent.clamp(1, left.len())..];
+                continue;
+            }
+            Err(error) => error,
+        };
+        let is_full =
+            error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS);
+        match error.kind() {
+            ErrorKind::Interrupted => {}
+            // Of an earlier datagram: the peer was not there.
+            ErrorKind::ConnectionRefused if patience > 0 => patience -= 1,
+            _ if is_full && patience > 0 => {
+                patience -= 1;
+                super::wait_writable(socket);
+            }
+            _ => {
+                drops += 1;
+                left = &left[1..];
+            }
+        }
+    }
+    drops
 }
 
 /// Puts a tag back, for which the buffer has room before the frame.

@@ -198,7 +198,7 @@ impl Remote {
     fn receive(&mut self, take: &mut dyn FnMut(Frame<'_>)) -> Result<bool, Failure> {
         match self {
             Self::Interface(interface) => interface.receive(take),
-            Self::Tunnel(tunnel) => tunnel.receive(take),
+            Self::Tunnel(tunnel) => Ok(tunnel.receive(take)),
         }
     }
 

@@ -88,7 +88,7 @@ pub(super) struct GatewayResult {
     /// Frames that the interface did not take.
     local_send_drops: u64,
     remote_send_drops: u64,
-    /// Datagrams of a tunnel that were not the peer's.
+    /// Datagrams of the peer that were of no tunnel, or of another version.
     strange_datagrams: u64,
     #[serde(flatten)]
     ending: Ending,
@@ -105,7 +105,7 @@ impl GatewayResult {
         let received = counters.received;
         let (remote_receive_drops, remote_send_drops, strange_datagrams) = match remote {
             Remote::Interface(interface) => (interface.receive_drops, interface.send_drops, 0),
-            Remote::Tunnel(tunnel) => (0, tunnel.send_drops, tunnel.strangers),
+            Remote::Tunnel(tunnel) => (0, tunnel.send_drops, tunnel.strange),
         };
         Self {
             seconds: service.started.elapsed().as_secs_f64(),

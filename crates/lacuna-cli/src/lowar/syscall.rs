@@ -1,4 +1,5 @@
-//! The Linux system calls for packet sockets (packet(7)): frames of an interface as they are, in batches.
+//! The Linux system calls for packet sockets (packet(7)): frames of an interface as they are, in batches;
+//! and batches of a tunnel's datagrams, which are frames with a shorter header.
 //!
 //! Each pointer that the kernel gets is made and used in one function. A frame has a header of
 //! `virtio_net` (`PACKET_VNET_HDR`), which says what an interface with offloads left undone; without it
@@ -49,7 +50,8 @@ struct Membership {
 /// A message that was received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
-    pub(super) offload: [u8; OFFLOAD_BYTES],
+    /// The header before the frame, and zeros if that is shorter.
+    pub(super) header: [u8; OFFLOAD_BYTES],
     /// Of the frame, without the header before it.
     pub(super) bytes: usize,
     /// Its VLAN tag: type and value.
@@ -148,15 +150,17 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> u64 {
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
 
-/// Receives up to `MESSAGES` frames, one into each of the buffers, which are `buffer_bytes` each; false if
-/// none was there.
+/// Receives up to `MESSAGES` frames, one into each of the buffers, which are `buffer_bytes` each; the
+/// `header_bytes` before a frame, which are no more than those of an offload, are told beside it.
 pub(super) fn receive<const MESSAGES: usize>(
     socket: BorrowedFd<'_>,
+    header_bytes: usize,
     buffers: &mut [u8],
     buffer_bytes: usize,
     out: &mut Vec<Message>,
 ) -> io::Result<()> {
     out.clear();
+    let header_bytes = header_bytes.min(OFFLOAD_BYTES);
     let mut offloads = [[0u8; OFFLOAD_BYTES]; MESSAGES];
     let mut controls = [Control([0; 64]); MESSAGES];
     // SAFETY: integers and null pointers.
@@ -168,7 +172,7 @@ pub(super) fn receive<const MESSAGES: usize>(
     for (((buffer, offload), control), (header, pieces)) in
         rooms.zip(headers.iter_mut().zip(&mut pieces))
     {
-        pieces[0] = libc::iovec { iov_base: offload.as_mut_ptr().cast(), iov_len: OFFLOAD_BYTES };
+        pieces[0] = libc::iovec { iov_base: offload.as_mut_ptr().cast(), iov_len: header_bytes };
         pieces[1] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         header.msg_hdr.msg_iov = pieces.as_mut_ptr();
         header.msg_hdr.msg_iovlen = 2;
@@ -192,8 +196,8 @@ pub(super) fn receive<const MESSAGES: usize>(
     for (header, offload) in headers.iter().zip(&offloads).take(received as usize) {
         let message = &header.msg_hdr;
         out.push(Message {
-            offload: *offload,
-            bytes: (header.msg_len as usize).saturating_sub(OFFLOAD_BYTES),
+            header: *offload,
+            bytes: (header.msg_len as usize).saturating_sub(header_bytes),
             tag: tag_of(message),
             is_cut: message.msg_flags & libc::MSG_TRUNC != 0,
         });
@@ -224,17 +228,17 @@ fn tag_of(message: &libc::msghdr) -> Option<(u16, u16)> {
     Some((if has_type { data.vlan_tpid } else { TYPE_VLAN }, data.vlan_tci))
 }
 
-/// Sends up to `MESSAGES` frames; how many were taken, at least one.
+/// Sends up to `MESSAGES` frames, each with a header before it; how many were taken.
 pub(super) fn send<const MESSAGES: usize>(
     socket: BorrowedFd<'_>,
-    frames: &[(&[u8; OFFLOAD_BYTES], &[u8])],
+    frames: &[(&[u8], &[u8])],
 ) -> io::Result<usize> {
     // SAFETY: integers and null pointers.
     let mut headers: [libc::mmsghdr; MESSAGES] = unsafe { mem::zeroed() };
     // SAFETY: integers and null pointers.
     let mut pieces: [[libc::iovec; 2]; MESSAGES] = unsafe { mem::zeroed() };
     let mut count = 0;
-    for ((offload, frame), (header, pieces)) in
+    for ((before, frame), (header, pieces)) in
         frames.iter().zip(headers.iter_mut().zip(&mut pieces))
     {
         // The kernel only reads.
@@ -242,7 +246,7 @@ pub(super) fn send<const MESSAGES: usize>(
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
-        *pieces = [piece(&offload[..]), piece(frame)];
+        *pieces = [piece(before), piece(frame)];
         header.msg_hdr.msg_iov = pieces.as_mut_ptr();
         header.msg_hdr.msg_iovlen = 2;
         count += 1;
