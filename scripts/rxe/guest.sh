@@ -134,13 +134,14 @@ gateway)
             gateways $strength $loss
             write=$(perftest ib_write_bw -s 65536 -n 100)
             send=$(perftest ib_send_bw -s 65536 -n 100)
+            read=$(perftest ib_read_bw -s 65536 -n 100)
             kill -INT $near $far
             wait $near $far || true
-            echo "rxe: loss $loss, repairs $strength: ib_write_bw $write MB/s, ib_send_bw $send MB/s;" \
-                "recovered $(counter far.json packets_recovered), given up $(counter far.json gaps_given_up)," \
+            echo "rxe: loss $loss, repairs $strength: ib_write_bw $write MB/s, ib_send_bw $send MB/s, ib_read_bw $read MB/s;" \
+                "recovered $(counter far.json packets_recovered) there and $(counter near.json packets_recovered) here, given up $(counter far.json gaps_given_up)," \
                 "round trip $(counter near.json round_trip_ns) ns"
             if [ $strength != off ]; then
-                [ "$write" != failed ] && [ "$send" != failed ] || { cat client.out; fail "perftest with gateways"; }
+                [ "$write" != failed ] && [ "$send" != failed ] && [ "$read" != failed ] || { cat client.out; fail "perftest with gateways"; }
                 [ $loss = 0% ] || [ "$(counter far.json packets_recovered)" -gt 0 ] || { cat near.json far.json; fail "nothing was recovered"; }
             fi
         done

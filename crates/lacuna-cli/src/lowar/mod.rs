@@ -48,7 +48,7 @@ pub(crate) struct LowarArgs {
 
 #[derive(Debug, Subcommand)]
 enum LowarCommand {
-    /// Protect the RoCEv2 packets that pass between a local network and a long path
+    // Described where its arguments are.
     Gateway(GatewayArgs),
 }
 
@@ -101,6 +101,10 @@ fn shim(text: &str) -> Result<Shim, String> {
 
 pub(crate) fn run(args: &LowarArgs, output: Output) -> Result<(), Failure> {
     let LowarCommand::Gateway(args) = &args.command;
+    if args.local == args.remote {
+        let text = format!("--local and --remote are both {}: frames would go round", args.local);
+        return Err(Failure::Usage(format!("{text}; use two interfaces")));
+    }
     let mut local = Interface::open(&args.local)?;
     let mut remote = Remote::open(args)?;
     interrupt::install()?;
