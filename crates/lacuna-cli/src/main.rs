@@ -16,6 +16,8 @@ mod wire;
 
 mod demo;
 mod ec_bench;
+#[cfg(target_os = "linux")]
+mod lowar;
 mod perf;
 mod planner;
 mod probe;
@@ -90,6 +92,9 @@ enum Command {
     EcBench(ec_bench::EcBenchArgs),
     // Described where its arguments are.
     #[cfg(target_os = "linux")]
+    Lowar(lowar::LowarArgs),
+    // Likewise.
+    #[cfg(target_os = "linux")]
     Wan(Box<wan::WanArgs>),
 }
 
@@ -111,6 +116,8 @@ fn main() -> ExitCode {
         Command::Figures(args) => planner::figures(&args, output),
         Command::Reproduce(args) => reproduce::run(&args, output),
         Command::EcBench(args) => ec_bench::run(&args, output),
+        #[cfg(target_os = "linux")]
+        Command::Lowar(args) => lowar::run(&args, output),
         // It ends as the program that it ran.
         #[cfg(target_os = "linux")]
         Command::Wan(args) => match wan::run(&args, output) {

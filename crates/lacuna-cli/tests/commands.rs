@@ -288,6 +288,22 @@ fn nonsense_is_answered_in_one_line_with_exit_code_2() {
 }
 
 /// Numbers at the edge of what is allowed do not turn into NaN or a panic.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_gateway_says_what_its_command_line_lacks() {
+    for (args, part) in [
+        (&["--local", "nothere0", "--remote", "lo"][..], "no interface nothere0"),
+        (&["--local", "lo", "--remote", "lo", "--shim", "0:1"], "use R:C"),
+        (&["--local", "lo", "--remote", "lo", "--shim", "lots"], "use R:C"),
+        (&["--local", "lo"], "not provided: --remote"),
+        (&["--local", "lo", "--remote", "lo"], "use two interfaces"),
+    ] {
+        let output = run(&[&["lowar", "gateway"], args].concat());
+        assert_eq!(output.code, 2, "{args:?}: {output:?}");
+        assert!(output.stderr.contains(part), "{args:?}: {output:?}");
+    }
+}
+
 #[test]
 fn extreme_numbers_that_make_sense_work() {
     let rates: [&[&str]; 3] = [

@@ -1,147 +1,232 @@
-//! What is known of each flow: packets of one direction of one connection, by its addresses and the queue pair
-//! that they are for. Learned from packets alone.
+//! Bounded tables: flows with state, and numbers that may become a flow.
 //!
-//! A flow gets state once [`CONFIRMED_AFTER`] packets had numbers one after another: whoever makes numbers up
-//! pays that much for each flow, and flows that are sought are in a table of fixed size, where the newest takes
-//! the place of another. Of those with state there are at most so many as the caller says; then one that was
-//! not used for long goes, of some that are drawn. A flow that has lost its state begins anew with its next
-//! packets: nothing depends on it but repairs.
+//! Anybody can send packets with any queue pair number. So a flow gets state only after
+//! [`FLOW_RUN_PACKETS`] packets whose numbers continue; until then it has a few bytes in a table of fixed
+//! size, where another one may overwrite it. Of the flows, the least recently used one goes when there are
+//! too many: it then passes unprotected until it has shown itself again.
+//!
+//! Invariants: `map` has exactly the indices of `slots`; the list of ages runs through all of them.
 
-use core::net::IpAddr;
-use lacuna_wire::Qpn;
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use crate::frame::FlowKey;
+use std::collections::BTreeMap;
 
-/// Packets with numbers in a row after which a flow is one.
-const CONFIRMED_AFTER: u8 = 3;
-/// Places of the table of flows that are sought.
-const SOUGHT: usize = 1 << 14;
-/// Flows that are drawn, of which the one that was not used for longest goes.
-const DRAWN: usize = 8;
+/// Packets with continuing numbers that make a flow.
+pub const FLOW_RUN_PACKETS: u8 = 4;
 
-/// A direction of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct FlowKey {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) queue_pair: Qpn,
-}
+/// Entries of the table of candidates: 768 KiB.
+const CANDIDATES: usize = 1 << 16;
+const NONE: u32 = u32::MAX;
 
-/// A flow that is sought.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sought {
-    hash: u64,
-    next_psn: u32,
-    count: u8,
-}
-
-/// Flows with state of type `F`; see the module's text.
 #[derive(Debug)]
-pub(crate) struct Flows<F> {
-    by_key: HashMap<FlowKey, usize>,
-    flows: Vec<(FlowKey, u64, F)>,
-    flows_max: usize,
-    sought: Vec<Sought>,
-    hasher: RandomState,
-    /// Counts uses.
-    clock: u64,
-    draws: u64,
+struct Slot<S> {
+    key: FlowKey,
+    state: S,
+    older: u32,
+    newer: u32,
 }
 
-impl<F> Flows<F> {
+/// Flows with state.
+#[derive(Debug)]
+pub(crate) struct Flows<S> {
+    map: BTreeMap<FlowKey, u32>,
+    slots: Vec<Slot<S>>,
+    flows_max: usize,
+    oldest: u32,
+    newest: u32,
+}
+
+impl<S> Flows<S> {
     pub(crate) fn new(flows_max: usize) -> Self {
-        Self {
-            by_key: HashMap::new(),
-            flows: Vec::new(),
-            flows_max: flows_max.max(1),
-            sought: vec![Sought::default(); SOUGHT],
-            hasher: RandomState::new(),
-            clock: 0,
-            draws: 0,
-        }
+        let flows_max = flows_max.clamp(1, NONE as usize - 1);
+        Self { map: BTreeMap::new(), slots: Vec::new(), flows_max, oldest: NONE, newest: NONE }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.flows.len()
+        self.slots.len()
     }
 
-    /// The state of a flow, if it has some.
-    pub(crate) fn get_mut(&mut self, key: &FlowKey) -> Option<&mut F> {
-        let index = *self.by_key.get(key)?;
-        self.clock += 1;
-        let (_, used, flow) = &mut self.flows[index];
-        *used = self.clock;
-        Some(flow)
-    }
-
-    /// All states.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&FlowKey, &mut F)> {
-        self.flows.iter_mut().map(|(key, _, flow)| (&*key, flow))
-    }
-
-    /// A packet of a flow without state came; whether it is a flow by now.
-    pub(crate) fn confirms(&mut self, key: &FlowKey, psn: u32) -> bool {
-        let hash = self.hasher.hash_one(key);
-        let sought = &mut self.sought[hash as usize % SOUGHT];
-        let follows = sought.hash == hash && sought.next_psn == psn;
-        let count = if follows { sought.count + 1 } else { 1 };
-        *sought = Sought { hash, next_psn: psn.wrapping_add(1) & lacuna_wire::PSN_MASK, count };
-        count >= CONFIRMED_AFTER
-    }
-
-    /// Gives a flow state; what another one had to give up for it.
-    pub(crate) fn insert(&mut self, key: FlowKey, flow: F) -> Option<F> {
-        self.clock += 1;
-        let entry = (key, self.clock, flow);
-        if self.flows.len() < self.flows_max {
-            self.by_key.insert(key, self.flows.len());
-            self.flows.push(entry);
-            return None;
+    /// Where a flow is, which was used now.
+    pub(crate) fn find(&mut self, key: &FlowKey) -> Option<u32> {
+        // Packets come in runs.
+        let newest = self.newest;
+        if self.slots.get(newest as usize).is_some_and(|slot| slot.key == *key) {
+            return Some(newest);
         }
-        let drawn: [usize; DRAWN] = std::array::from_fn(|_| self.draw());
-        let oldest = drawn.into_iter().min_by_key(|index| self.flows[*index].1)?;
-        let (gone_key, _, gone) = std::mem::replace(&mut self.flows[oldest], entry);
-        self.by_key.remove(&gone_key);
-        self.by_key.insert(key, oldest);
-        Some(gone)
+        let index = *self.map.get(key)?;
+        self.unlink(index);
+        self.link(index);
+        Some(index)
     }
 
-    fn draw(&mut self) -> usize {
-        self.draws += 1;
-        self.hasher.hash_one(self.draws) as usize % self.flows.len()
+    pub(crate) fn state_mut(&mut self, index: u32) -> Option<&mut S> {
+        self.slots.get_mut(index as usize).map(|slot| &mut slot.state)
     }
+
+    /// Adds a flow that is not there; what had to go for it.
+    pub(crate) fn insert(&mut self, key: FlowKey, state: S) -> (u32, Option<S>) {
+        if self.slots.len() < self.flows_max {
+            let index = self.slots.len() as u32;
+            self.slots.push(Slot { key, state, older: NONE, newer: NONE });
+            self.map.insert(key, index);
+            self.link(index);
+            return (index, None);
+        }
+        let index = self.oldest;
+        self.unlink(index);
+        let slot = &mut self.slots[index as usize];
+        self.map.remove(&slot.key);
+        slot.key = key;
+        let gone = std::mem::replace(&mut slot.state, state);
+        self.map.insert(key, index);
+        self.link(index);
+        (index, Some(gone))
+    }
+
+    pub(crate) fn states(&self) -> impl Iterator<Item = &S> {
+        self.slots.iter().map(|slot| &slot.state)
+    }
+
+    pub(crate) fn into_states(self) -> impl Iterator<Item = S> {
+        self.slots.into_iter().map(|slot| slot.state)
+    }
+
+    /// Bytes of memory, without what states hold outside of themselves.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // A node of the map is at least half full.
+        let node = 2 * (size_of::<FlowKey>() + size_of::<u32>());
+        self.slots.capacity() * size_of::<Slot<S>>() + self.map.len() * node
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Slot { older, newer, .. } = self.slots[index as usize];
+        match self.slots.get_mut(older as usize) {
+            Some(slot) => slot.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.slots.get_mut(newer as usize) {
+            Some(slot) => slot.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    fn link(&mut self, index: u32) {
+        let newest = self.newest;
+        let slot = &mut self.slots[index as usize];
+        (slot.older, slot.newer) = (newest, NONE);
+        match self.slots.get_mut(newest as usize) {
+            Some(slot) => slot.newer = index,
+            None => self.oldest = index,
+        }
+        self.newest = index;
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    tag: u32,
+    psn: u32,
+    run: u8,
+}
+
+/// Numbers that may become a flow.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    seed: u64,
+    table: Box<[Candidate]>,
+}
+
+impl Candidates {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, table: vec![Candidate::default(); CANDIDATES].into_boxed_slice() }
+    }
+
+    /// A packet with a number came; how many continued up to it.
+    pub(crate) fn on_packet(&mut self, key: &FlowKey, psn: u32) -> u8 {
+        let (tag, candidate) = self.entry(key);
+        let continues = candidate.tag == tag
+            && candidate.run > 0
+            && psn == (candidate.psn + 1) & lacuna_wire::PSN_MASK;
+        let run = if continues { candidate.run.saturating_add(1) } else { 1 };
+        *candidate = Candidate { tag, psn, run };
+        run
+    }
+
+    /// How many packets continued up to the last one.
+    pub(crate) fn run_of(&mut self, key: &FlowKey) -> u8 {
+        let (tag, candidate) = self.entry(key);
+        if candidate.tag == tag { candidate.run } else { 0 }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.table)
+    }
+
+    fn entry(&mut self, key: &FlowKey) -> (u32, &mut Candidate) {
+        let number = u64::from(key.is_answers) << 32 | u64::from(key.queue_pair);
+        let hash = hash_of(self.seed, key, number);
+        ((hash >> 32) as u32, &mut self.table[hash as usize % CANDIDATES])
+    }
+}
+
+/// A hash of a flow's addresses and a number, for tables where a collision costs little.
+pub(crate) fn hash_of(seed: u64, key: &FlowKey, number: u64) -> u64 {
+    let halves = [key.source, key.destination].map(|address| {
+        let address = u128::from_be_bytes(address);
+        [address as u64, (address >> 64) as u64]
+    });
+    let vlans = u64::from(key.vlans[0]) << 16 | u64::from(key.vlans[1]);
+    let [[a, b], [c, d]] = halves;
+    [a, b, c, d, vlans, number].into_iter().fold(seed, |hash, word| {
+        let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        (product >> 64) as u64 ^ product as u64 ^ word.rotate_left(32)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lacuna_link::SplitMix64;
 
-    fn key(number: u32) -> FlowKey {
-        let address = |host: u8| IpAddr::from([10, 0, 0, host]);
-        FlowKey { source: address(1), destination: address(2), queue_pair: Qpn::from_bits(number) }
+    fn key(queue_pair: u32) -> FlowKey {
+        FlowKey {
+            queue_pair,
+            is_answers: false,
+            vlans: [0; 2],
+            source: [1; 16],
+            destination: [2; 16],
+        }
     }
 
     #[test]
-    fn a_flow_is_one_after_three_numbers_in_a_row() {
-        let mut flows: Flows<()> = Flows::new(4);
-        let psn = lacuna_wire::PSN_MASK - 1;
-        assert!(!flows.confirms(&key(7), psn));
-        assert!(!flows.confirms(&key(7), psn));
-        assert!(!flows.confirms(&key(7), psn + 1));
-        assert!(flows.confirms(&key(7), 0));
+    fn the_least_recently_used_flow_goes() {
+        let mut rng = SplitMix64::new(3);
+        let mut flows = Flows::new(8);
+        // The oracle: least recently used first.
+        let mut used: Vec<u32> = Vec::new();
+        for _ in 0..10_000 {
+            let number = rng.below(12) as u32;
+            let found = flows.find(&key(number));
+            assert_eq!(found.is_some(), used.contains(&number), "{number}");
+            match found {
+                Some(index) => assert_eq!(flows.state_mut(index), Some(&mut number.clone())),
+                None => {
+                    let (_, gone) = flows.insert(key(number), number);
+                    let expected = (used.len() == 8).then(|| used.remove(0));
+                    assert_eq!(gone, expected);
+                }
+            }
+            used.retain(|other| *other != number);
+            used.push(number);
+            assert_eq!(flows.len(), used.len());
+        }
     }
 
     #[test]
-    fn there_are_never_more_than_so_many_and_those_in_use_stay() {
-        let mut flows = Flows::new(64);
-        for number in 0..10_000u32 {
-            flows.insert(key(number), number);
-            assert_eq!(flows.get_mut(&key(0)), Some(&mut 0), "it is used all the time");
-            assert!(flows.len() <= 64);
-        }
-        assert_eq!(flows.iter_mut().count(), 64);
-        for (key, number) in flows.iter_mut() {
-            assert_eq!(key.queue_pair, Qpn::from_bits(*number));
-        }
+    fn numbers_that_continue_are_counted_and_others_begin_again() {
+        let mut candidates = Candidates::new(1);
+        let runs =
+            [0xff_fffe, 0xff_ffff, 0, 1, 3, 4, 4].map(|psn| candidates.on_packet(&key(7), psn));
+        assert_eq!(runs, [1, 2, 3, 4, 1, 2, 1]);
+        assert_eq!((candidates.run_of(&key(7)), candidates.run_of(&key(8))), (1, 0));
     }
 }

@@ -1,409 +1,443 @@
-//! The gateway: frames from the local network get repairs on their way to the long path; frames from the long
-//! path are recovered and handed on in order.
+//! A gateway: frames from the local network to the path, and back.
 //!
-//! **From the local network.** A data frame leaves as it came. If its flow has state and its ICRC is right, the
-//! encoder adds it, and repairs follow in frames with the flow's own headers. A frame with a wrong ICRC is
-//! not coded: what would be recovered from it would be wrong, too.
+//! Of a frame from the local network, only data packets of reliable connections with a right ICRC are coded.
+//! Of those from the path, only flows with repairs have a decoder; repairs end here. Every other frame
+//! passes at once, bit by bit. Requests for another strength pass too: they are from one end host's shim to
+//! another's.
 //!
-//! **From the long path.** Frames of a flow that has a shim at its other end go through the decoder. What waits
-//! behind a gap is kept as a whole frame, so that it is handed on bit by bit. A lost packet becomes a frame with the
-//! headers of the flow's last one; its identification (IPv4) is 0, its ICRC is of what is sent. Repairs end here.
-//!
-//! **Round trips.** The time from a packet that asks for an acknowledgement to the answer with its number, as
-//! seen here on the way out and back; the shorter of the last ones. Numbers are drawn by the hosts, so two
-//! connections between the same hosts hardly ever have the same. A gap stays open for a quarter of it.
+//! Invariants: memory is bounded by the configuration, whatever comes; a frame from the path that was taken
+//! comes out once, unless it is a duplicate of one that still waits.
 
-use crate::flows::{FlowKey, Flows};
-use crate::frame::{RoceFrame, Template};
-use core::net::IpAddr;
+use crate::flows::{Candidates, FLOW_RUN_PACKETS, Flows};
+use crate::frame::{FlowKey, Layout};
+use crate::incoming::{Incoming, Tools, add};
+use crate::outgoing::{Outgoing, Workshop};
+use crate::round_trip::{Expected, RoundTrips};
+use crate::template::Template;
 use lacuna_lowar::{
-    Decoder, DecoderConfig, DecoderCounters, Encoder, EncoderCounters, How, Shared, StrengthError,
-    Upper,
+    DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared, SharedConfig,
+    StrengthError,
 };
-use lacuna_wire::PSN_MASK;
-use lacuna_wire::rc::{Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, rc_destination};
-use std::collections::VecDeque;
+use lacuna_wire::rc::{
+    MessageClass, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, Syndrome,
+};
+use std::collections::BTreeSet;
 
-/// Flows with state, of each direction: with all of it 64 MiB.
-const FLOWS_MAX: usize = 4096;
-/// Frames of a flow that wait behind a gap, at most.
-const HELD_MAX: usize = 2048;
-/// A gap stays open for this part of a round trip.
+/// Packets that have to continue before a repair makes a decoder: fewer than for an encoder, as the path
+/// loses some.
+const DECODER_RUN_PACKETS: u8 = 2;
+/// A gap stays open for this part of the round trip at most, as at an end host.
 const HOLDS_PER_RTT: u64 = 4;
-/// An answer may be for so many packets more than the one that is waited for: answers in a row are one.
-const JOINED_MAX: u32 = 256;
-/// After this time no answer is expected any more.
-const UNANSWERED_NS: u64 = 250_000_000;
-/// Bytes of a BTH.
-const BTH_BYTES: usize = 12;
+/// A measured round trip may be that of a path that hardly is one.
+const HOLD_NS_MIN: u64 = 200_000;
 
 /// Settings of a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GatewayConfig {
-    /// How flows from the local network are protected; `None` adds no repairs, and takes those that come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Config {
+    /// How flows that leave are protected; `None` is not at all.
     pub strength: Option<Strength>,
     /// Whether short messages have only their share of repairs.
     pub caps_short_blocks: bool,
-    /// Flows with state, of each direction, at most.
+    /// The round trip of the path, if it is known; else it is measured.
+    pub round_trip_ns: Option<u64>,
+    /// Most flows with state, in each direction.
     pub flows_max: usize,
+    /// Frames that are made are no longer: those of the path's MTU.
+    pub frame_bytes_max: usize,
+    /// Memory for coding and for packets that wait.
+    pub shared: SharedConfig,
+    /// Where tables are scattered from; any number that others do not know.
+    pub seed: u64,
 }
 
-impl Default for GatewayConfig {
-    fn default() -> Self {
-        Self { strength: None, caps_short_blocks: false, flows_max: FLOWS_MAX }
+impl Config {
+    /// A gateway that protects flows so.
+    #[must_use]
+    pub fn new(strength: Option<Strength>) -> Self {
+        Self {
+            strength,
+            caps_short_blocks: false,
+            round_trip_ns: None,
+            flows_max: 4096,
+            frame_bytes_max: usize::MAX,
+            shared: SharedConfig::default(),
+            seed: 0,
+        }
     }
 }
 
 /// What a gateway did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Counters {
-    /// Frames from the local network, and how many were of RoCEv2.
+    /// Frames from the local network.
     pub local_frames: u64,
-    /// See above.
-    pub local_roce_frames: u64,
-    /// Frames from the long path, and how many were of RoCEv2.
+    /// Frames from the path.
     pub remote_frames: u64,
-    /// See above.
-    pub remote_roce_frames: u64,
-    /// Frames of RoCEv2 whose ICRC was wrong: handed on, and not coded.
-    pub wrong_icrc: u64,
-    /// Flows that got state, and those that lost it to others.
-    pub flows: u64,
-    /// See above.
+    /// Frames that are no packets of a reliable connection.
+    pub other_frames: u64,
+    /// Packets of flows with state whose ICRC was wrong; they passed.
+    pub bad_icrc: u64,
+    /// Packets that went through an encoder.
+    pub packets_coded: u64,
+    /// Repairs and announcements that came for no flow, and were dropped.
+    pub repairs_without_flow: u64,
+    /// Frames that would have been longer than the path's MTU, and were not made.
+    pub frames_too_long: u64,
+    /// Flows to the path, and from it, that have state.
+    pub flows: (u64, u64),
+    /// Flows that had to go for others.
     pub flows_evicted: u64,
-    /// Repairs that were sent.
+    /// What encoders did.
     pub repairs_sent: u64,
-    /// Blocks that went without, for want of memory.
-    pub blocks_uncoded: u64,
-    /// Repairs that came, and those that could not be used.
-    pub repairs_received: u64,
-    /// See above.
-    pub repairs_refused: u64,
-    /// Packets that were recovered.
-    pub packets_recovered: u64,
-    /// Packets that waited behind a gap.
-    pub packets_held: u64,
-    /// Gaps that were handed on as they were.
-    pub blocks_failed: u64,
-    /// The path's round trip; 0 before it is known.
-    pub rtt_ns: u64,
-}
-
-/// A frame that waits: its packet's BTH, and what is around the packet.
-#[derive(Debug)]
-struct Held {
-    bth: [u8; BTH_BYTES],
-    frame: Vec<u8>,
-}
-
-/// A flow from the local network.
-#[derive(Debug)]
-struct Outgoing {
-    encoder: Box<Encoder>,
-    /// The number behind the newest packet: what is sent again has an answer that may be the first one's.
-    next_psn: u32,
-}
-
-/// A flow from the long path.
-#[derive(Debug)]
-struct Incoming {
-    decoder: Box<Decoder>,
-    template: Template,
-    held: VecDeque<Held>,
-}
-
-/// A packet that asks for an acknowledgement, on its way.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    source: IpAddr,
-    destination: IpAddr,
-    psn: u32,
-    sent_ns: u64,
+    /// Bytes of repairs, header and sum.
+    pub repair_bytes: u64,
+    /// Announcements to the path.
+    pub announcements_sent: u64,
+    /// Retransmissions that encoders saw.
+    pub restarts: u64,
+    /// What decoders did.
+    pub received: DecoderCounters,
+    /// The last round trip that was measured or given; zero if none was.
+    pub round_trip_ns: u64,
 }
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct Gateway {
-    config: GatewayConfig,
-    shared: Shared,
+    config: Config,
     outgoing: Flows<Outgoing>,
+    outgoing_candidates: Candidates,
     incoming: Flows<Incoming>,
-    asked: Option<Asked>,
-    rtt_ns: Option<u64>,
+    incoming_candidates: Candidates,
+    timers: BTreeSet<(u64, u32)>,
+    trips: RoundTrips,
+    shared: Shared,
+    workshop: Workshop,
     counters: Counters,
-    /// Of flows that have gone.
-    sent: EncoderCounters,
-    received: DecoderCounters,
+    encoded: EncoderCounters,
+    decoded: DecoderCounters,
 }
 
 impl Gateway {
-    /// A gateway that has seen nothing.
+    /// A gateway that has seen nothing yet.
     ///
     /// # Errors
     /// When no block can have the strength.
-    pub fn new(config: GatewayConfig) -> Result<Self, StrengthError> {
-        Encoder::new().set_strength(config.strength)?;
+    pub fn new(config: Config) -> Result<Self, StrengthError> {
+        // So that every flow can be protected later.
+        Outgoing::new(config.strength, config.caps_short_blocks)?;
         Ok(Self {
             config,
-            shared: Shared::default(),
             outgoing: Flows::new(config.flows_max),
+            outgoing_candidates: Candidates::new(config.seed),
             incoming: Flows::new(config.flows_max),
-            asked: None,
-            rtt_ns: None,
+            incoming_candidates: Candidates::new(config.seed),
+            timers: BTreeSet::new(),
+            trips: RoundTrips::new(config.seed),
+            shared: Shared::new(config.shared),
+            workshop: Workshop::new(config.frame_bytes_max, config.seed as u16),
             counters: Counters::default(),
-            sent: EncoderCounters::default(),
-            received: DecoderCounters::default(),
+            encoded: EncoderCounters::default(),
+            decoded: DecoderCounters::default(),
         })
     }
 
+    /// A frame came from the local network. `out` gets the frames for the path.
+    pub fn on_local(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
+        self.counters.local_frames += 1;
+        let Some(layout) = Layout::of(frame) else {
+            self.counters.other_frames += 1;
+            return out(frame);
+        };
+        let packet = layout.packet(frame);
+        if packet[0] == REPAIR_OPCODE {
+            for is_answer in [false, true] {
+                if let Some(index) = self.outgoing.find(&layout.key(frame, is_answer))
+                    && let Some(flow) = self.outgoing.state_mut(index)
+                {
+                    flow.leave_to_host(&mut self.shared.encode);
+                }
+            }
+            return out(frame);
+        }
+        let Ok((header, _)) = RcHeader::parse(packet, 0) else {
+            self.counters.other_frames += 1;
+            return out(frame);
+        };
+        let key = layout.key(frame, !header.opcode.is_request());
+        if self.config.round_trip_ns.is_none()
+            && let Some((psn, expected)) = question_of(&header)
+        {
+            self.trips.on_question(now_ns, &key, psn, expected);
+        }
+        if !is_data(&header) || self.config.strength.is_none() {
+            return out(frame);
+        }
+        let index = match self.outgoing.find(&key) {
+            Some(index) => index,
+            None => {
+                if self.outgoing_candidates.on_packet(&key, header.psn) < FLOW_RUN_PACKETS
+                    || !layout.is_intact(frame)
+                {
+                    return out(frame);
+                }
+                match self.add_outgoing(key) {
+                    Some(index) => index,
+                    None => return out(frame),
+                }
+            }
+        };
+        if !layout.is_intact(frame) {
+            self.counters.bad_icrc += 1;
+            return out(frame);
+        }
+        match self.outgoing.state_mut(index) {
+            Some(flow) => {
+                self.counters.packets_coded += 1;
+                let at = (frame, &layout);
+                let announces = !key.is_answers;
+                flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, announces, out);
+            }
+            None => out(frame),
+        }
+    }
+
+    /// A frame came from the path. `out` gets the frames for the local network.
+    pub fn on_remote(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
+        self.counters.remote_frames += 1;
+        let Some(layout) = Layout::of(frame) else {
+            self.counters.other_frames += 1;
+            return out(frame);
+        };
+        let packet = layout.packet(frame);
+        if packet[0] == REPAIR_OPCODE {
+            return self.on_repair(now_ns, frame, &layout, out);
+        }
+        let Ok((header, _)) = RcHeader::parse(packet, 0) else {
+            self.counters.other_frames += 1;
+            return out(frame);
+        };
+        let key = layout.key(frame, !header.opcode.is_request());
+        let is_data = is_data(&header);
+        if self.config.round_trip_ns.is_none()
+            && let Some(is) = answer_of(&header)
+        {
+            self.trips.on_answer(now_ns, &key, header.psn, is);
+        }
+        let Some(index) = self.incoming.find(&key) else {
+            if is_data {
+                self.incoming_candidates.on_packet(&key, header.psn);
+            }
+            return out(frame);
+        };
+        if !layout.is_intact(frame) {
+            self.counters.bad_icrc += 1;
+            return out(frame);
+        }
+        self.with_incoming(now_ns, index, |flow, tools| flow.on_frame(tools, frame, &layout, out));
+    }
+
+    fn on_repair(
+        &mut self,
+        now_ns: u64,
+        frame: &[u8],
+        layout: &Layout,
+        out: &mut dyn FnMut(&[u8]),
+    ) {
+        let packet = layout.packet(frame);
+        let read = RepairHeader::parse(packet, 0);
+        // An announcement does not say what it is about. Gateways announce requests alone.
+        let is_answer = matches!(
+            read,
+            Ok((_, RepairHeader::Repair { block, .. }, _)) if block.class == MessageClass::ReadResponse
+        );
+        let key = layout.key(frame, is_answer);
+        let found = self.incoming.find(&key);
+        if !layout.is_intact(frame) {
+            // Of whom it is, is not known: a flow with state has its repairs from a gateway.
+            return match found {
+                Some(_) => self.counters.bad_icrc += 1,
+                None => out(frame),
+            };
+        }
+        let (header, sum) = match read {
+            Ok((_, RepairHeader::Request { .. }, _)) | Err(_) => return out(frame),
+            Ok((_, header, sum)) => (header, sum),
+        };
+        let index = match found {
+            Some(index) => index,
+            None if self.incoming_candidates.run_of(&key) >= DECODER_RUN_PACKETS => {
+                let template = Template::of(frame, layout);
+                self.add_incoming(now_ns, key, template, out)
+            }
+            None => {
+                self.counters.repairs_without_flow += 1;
+                return;
+            }
+        };
+        let hold_ns_max = self.hold_ns_max(&key);
+        self.with_incoming(now_ns, index, |flow, tools| {
+            flow.set_hold_ns_max(hold_ns_max);
+            flow.on_repair(tools, &header, sum, out);
+        });
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.timers.first().map(|(deadline_ns, _)| *deadline_ns)
+    }
+
+    /// Gives up gaps whose time is over. `out` gets frames for the local network.
+    pub fn on_timeout(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+        // Each flow once, so that it ends.
+        let due: Vec<u32> = {
+            let due = self.timers.iter().take_while(|(deadline_ns, _)| *deadline_ns <= now_ns);
+            due.map(|(_, index)| *index).collect()
+        };
+        for index in due {
+            self.with_incoming(now_ns, index, |flow, tools| flow.on_timeout(tools, out));
+        }
+    }
+
+    /// Hands out every frame that waits, for the local network: the gateway ends.
+    pub fn flush(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+        let incoming = std::mem::replace(&mut self.incoming, Flows::new(self.config.flows_max));
+        self.timers.clear();
+        for flow in incoming.into_states() {
+            let tools = Tools { now_ns, shared: &mut self.shared, workshop: &mut self.workshop };
+            add(&mut self.decoded, &flow.release(tools, out));
+        }
+    }
+
     /// What it did.
-    pub fn counters(&mut self) -> Counters {
-        let mut sent = self.sent;
-        let mut received = self.received;
-        self.outgoing.iter_mut().for_each(|(_, flow)| sent = sent.with(&flow.encoder.counters()));
-        let decoders = self.incoming.iter_mut();
-        decoders.for_each(|(_, flow)| received = received.with(&flow.decoder.counters()));
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut received = self.decoded;
+        self.incoming.states().for_each(|flow| add(&mut received, &flow.counters()));
+        let mut sent = self.encoded;
+        self.outgoing.states().for_each(|flow| add_sent(&mut sent, &flow.counters()));
         Counters {
+            frames_too_long: self.workshop.too_long,
+            flows: (self.outgoing.len() as u64, self.incoming.len() as u64),
             repairs_sent: sent.repairs_sent,
-            blocks_uncoded: sent.blocks_uncoded,
-            repairs_received: received.repairs_received,
-            repairs_refused: received.repairs_refused,
-            packets_recovered: received.packets_recovered,
-            packets_held: received.packets_held,
-            blocks_failed: received.blocks_failed,
-            rtt_ns: self.rtt_ns.unwrap_or(0),
+            repair_bytes: sent.repair_bytes,
+            announcements_sent: sent.announcements_sent,
+            restarts: sent.restarts,
+            received,
+            round_trip_ns: self.config.round_trip_ns.unwrap_or(self.trips.last_ns()),
             ..self.counters
         }
     }
 
-    /// Flows with state, of both directions.
+    /// Bytes of memory that it has allocated.
     #[must_use]
-    pub fn flows(&self) -> usize {
-        self.outgoing.len() + self.incoming.len()
+    pub fn memory_bytes(&self) -> usize {
+        let Shared { encode, decode, ring, .. } = &self.shared;
+        let shared = encode.memory_bytes().0 + decode.memory_bytes().0 + ring.memory_bytes().0;
+        let outgoing = self.outgoing.states().map(Outgoing::memory_bytes).sum::<usize>();
+        let incoming = self.incoming.states().map(Incoming::memory_bytes).sum::<usize>();
+        let tables = self.outgoing.memory_bytes()
+            + self.incoming.memory_bytes()
+            + self.outgoing_candidates.memory_bytes()
+            + self.incoming_candidates.memory_bytes()
+            + self.trips.memory_bytes();
+        shared + outgoing + incoming + tables
     }
 
-    /// A frame came from the local network: `send` gets what goes to the long path, the frame first.
-    pub fn on_local(&mut self, now_ns: u64, frame: &[u8], send: &mut dyn FnMut(&[u8])) {
-        self.counters.local_frames += 1;
-        let Some(roce) = RoceFrame::parse(frame) else { return send(frame) };
-        self.counters.local_roce_frames += 1;
-        let packet = roce.packet();
-        let Some((header, key)) = flow_of(&roce) else { return send(frame) };
-        if self.config.strength.is_none() {
-            return send(frame);
-        }
-        if !roce.has_right_icrc() {
-            self.counters.wrong_icrc += 1;
-            return send(frame);
-        }
-        if self.outgoing.get_mut(&key).is_none() {
-            if !is_data(&header) || !self.outgoing.confirms(&key, header.psn) {
-                return send(frame);
-            }
-            self.open_outgoing(key, header.psn);
-        }
-        let Some(Outgoing { encoder, next_psn }) = self.outgoing.get_mut(&key) else {
-            return send(frame);
-        };
-        let ahead = header.psn.wrapping_sub(*next_psn) & PSN_MASK;
-        let is_new = ahead <= PSN_MASK / 2;
-        if is_new {
-            *next_psn = (header.psn + 1) & PSN_MASK;
-        }
-        let template = Template::of(&roce);
-        if let Some(announcement) = encoder.announcement(packet) {
-            send(&template.frame(&announcement));
-        }
-        send(frame);
-        encoder.on_packet(&mut self.shared.encode, packet, &mut |repair| {
-            send(&template.frame(repair));
-        });
-        if is_new {
-            self.watch(now_ns, &roce, &header);
-        }
+    fn hold_ns_max(&self, key: &FlowKey) -> u64 {
+        let round_trip_ns = self.config.round_trip_ns.or_else(|| self.trips.of_incoming(key));
+        round_trip_ns.map_or(HOLD_NS_MAX_DEFAULT, |ns| (ns / HOLDS_PER_RTT).max(HOLD_NS_MIN))
     }
 
-    fn open_outgoing(&mut self, key: FlowKey, next_psn: u32) {
-        let mut encoder = Box::new(Encoder::new());
-        if encoder.set_strength(self.config.strength).is_err() {
-            return;
-        }
-        encoder.set_caps_short_blocks(self.config.caps_short_blocks);
-        self.counters.flows += 1;
-        if let Some(mut gone) = self.outgoing.insert(key, Outgoing { encoder, next_psn }) {
+    fn add_outgoing(&mut self, key: FlowKey) -> Option<u32> {
+        let flow = Outgoing::new(self.config.strength, self.config.caps_short_blocks).ok()?;
+        let (index, gone) = self.outgoing.insert(key, flow);
+        if let Some(gone) = gone {
             self.counters.flows_evicted += 1;
-            self.sent = self.sent.with(&gone.encoder.counters());
-            gone.encoder.release(&mut self.shared.encode);
+            add_sent(&mut self.encoded, &gone.release(&mut self.shared.encode));
         }
+        Some(index)
     }
 
-    /// A frame came from the long path: `send` gets what goes to the local network, now.
-    pub fn on_remote(&mut self, now_ns: u64, frame: &[u8], send: &mut dyn FnMut(&[u8])) {
-        self.counters.remote_frames += 1;
-        let Some(roce) = RoceFrame::parse(frame) else { return send(frame) };
-        self.counters.remote_roce_frames += 1;
-        let packet = roce.packet();
-        let is_right = roce.has_right_icrc();
-        if packet.first() == Some(&REPAIR_OPCODE) {
-            // It is for nobody but this gateway.
-            match is_right {
-                true => self.on_repair(now_ns, &roce, send),
-                false => self.counters.wrong_icrc += 1,
-            }
-            return;
-        }
-        let Some((header, key)) = flow_of(&roce) else { return send(frame) };
-        self.answer(now_ns, &roce, &header);
-        if !is_right {
-            self.counters.wrong_icrc += 1;
-            return send(frame);
-        }
-        let Some(flow) = self.incoming.get_mut(&key) else { return send(frame) };
-        flow.template = Template::of(&roce);
-        let Incoming { decoder, template, held } = flow;
-        let mut way = Way { current: Some(&roce), template, held, send };
-        decoder.on_packet(now_ns, &mut self.shared, packet, &mut way);
-        // It waits now: it was not handed on.
-        if way.current.is_some() && decoder.holds_packets() {
-            hold(held, &roce);
-        }
-    }
-
-    fn on_repair(&mut self, now_ns: u64, roce: &RoceFrame<'_>, send: &mut dyn FnMut(&[u8])) {
-        let packet = roce.packet();
-        let (Ok((_, header, sum)), Some(queue_pair)) =
-            (RepairHeader::parse(packet, 0), rc_destination(packet))
-        else {
-            self.counters.repairs_refused += 1;
-            return;
+    fn add_incoming(
+        &mut self,
+        now_ns: u64,
+        key: FlowKey,
+        template: Template,
+        out: &mut dyn FnMut(&[u8]),
+    ) -> u32 {
+        let config = DecoderConfig {
+            destination: key.destination_queue_pair(),
+            hold_ns_max: self.hold_ns_max(&key),
         };
-        let key = FlowKey { source: roce.source, destination: roce.destination, queue_pair };
-        if self.incoming.get_mut(&key).is_none() {
-            self.open_incoming(key, roce);
-        }
-        let Some(Incoming { decoder, template, held }) = self.incoming.get_mut(&key) else {
-            return;
-        };
-        match &header {
-            RepairHeader::Announce { first_psn, strength } => {
-                decoder.on_announce(*first_psn, *strength);
-            }
-            RepairHeader::Repair { block, index } => {
-                let mut way = Way { current: None, template, held, send };
-                decoder.on_repair(now_ns, &mut self.shared, block, *index, sum, &mut way);
-            }
-            // Gateways do not ask yet.
-            RepairHeader::Request { .. } => {}
-        }
-    }
-
-    fn open_incoming(&mut self, key: FlowKey, roce: &RoceFrame<'_>) {
-        let mut config = DecoderConfig::new(key.queue_pair);
-        if let Some(rtt_ns) = self.rtt_ns {
-            config.hold_ns_max = rtt_ns / HOLDS_PER_RTT;
-        }
-        let decoder = Box::new(Decoder::new(config));
-        let flow = Incoming { decoder, template: Template::of(roce), held: VecDeque::new() };
-        self.counters.flows += 1;
-        if let Some(gone) = self.incoming.insert(key, flow) {
+        let (index, gone) = self.incoming.insert(key, Incoming::new(config, template));
+        if let Some(gone) = gone {
             self.counters.flows_evicted += 1;
-            self.received = self.received.with(&gone.decoder.counters());
-            gone.decoder.release(&mut self.shared);
-        }
-    }
-
-    /// When [`Gateway::on_timeout`] is to be called.
-    #[must_use]
-    pub fn poll_timeout(&mut self) -> Option<u64> {
-        self.incoming.iter_mut().filter_map(|(_, flow)| flow.decoder.poll_timeout()).min()
-    }
-
-    /// Time has passed: gaps may be given up; `send` as for [`Gateway::on_remote`].
-    pub fn on_timeout(&mut self, now_ns: u64, send: &mut dyn FnMut(&[u8])) {
-        for (_, Incoming { decoder, template, held }) in self.incoming.iter_mut() {
-            if decoder.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
-                let mut way = Way { current: None, template, held, send };
-                decoder.on_timeout(now_ns, &mut self.shared, &mut way);
+            if let Some(deadline_ns) = gone.deadline_ns {
+                self.timers.remove(&(deadline_ns, index));
             }
+            let tools = Tools { now_ns, shared: &mut self.shared, workshop: &mut self.workshop };
+            add(&mut self.decoded, &gone.release(tools, out));
         }
+        index
     }
 
-    /// Notes when a packet that asks for an acknowledgement goes out.
-    fn watch(&mut self, now_ns: u64, roce: &RoceFrame<'_>, header: &RcHeader) {
-        let RoceFrame { source, destination, .. } = *roce;
-        let is_old = self.asked.is_none_or(|asked| now_ns > asked.sent_ns + UNANSWERED_NS);
-        if header.asks_ack && is_old {
-            self.asked = Some(Asked { source, destination, psn: header.psn, sent_ns: now_ns });
-        }
-    }
-
-    /// Takes an answer as the end of a round trip.
-    fn answer(&mut self, now_ns: u64, roce: &RoceFrame<'_>, header: &RcHeader) {
-        let is_answer = header.opcode.operation() == Operation::Acknowledge;
-        let Some(asked) = self.asked.filter(|_| is_answer) else { return };
-        let behind = header.psn.wrapping_sub(asked.psn) & PSN_MASK;
-        let is_it = (asked.source, asked.destination) == (roce.destination, roce.source);
-        if !is_it || behind > JOINED_MAX {
-            return;
-        }
-        self.asked = None;
-        let sample_ns = now_ns.saturating_sub(asked.sent_ns);
-        // Slowly up, at once down: what hosts add is no part of the path.
-        let rtt_ns = self.rtt_ns.map_or(sample_ns, |rtt_ns| sample_ns.min(rtt_ns + rtt_ns / 64));
-        self.rtt_ns = Some(rtt_ns);
-        for (_, flow) in self.incoming.iter_mut() {
-            flow.decoder.set_hold_ns_max(rtt_ns / HOLDS_PER_RTT);
+    /// Lets a flow do something, and notes its timeout.
+    fn with_incoming(
+        &mut self,
+        now_ns: u64,
+        index: u32,
+        act: impl FnOnce(&mut Incoming, Tools<'_>),
+    ) {
+        let Some(flow) = self.incoming.state_mut(index) else { return };
+        act(flow, Tools { now_ns, shared: &mut self.shared, workshop: &mut self.workshop });
+        let deadline_ns = flow.poll_timeout();
+        if deadline_ns != flow.deadline_ns {
+            if let Some(old_ns) = flow.deadline_ns {
+                self.timers.remove(&(old_ns, index));
+            }
+            self.timers.extend(deadline_ns.map(|ns| (ns, index)));
+            flow.deadline_ns = deadline_ns;
         }
     }
 }
 
-/// The headers of a packet of a reliable connection, and its flow.
-fn flow_of(roce: &RoceFrame<'_>) -> Option<(RcHeader, FlowKey)> {
-    let (header, _) = RcHeader::parse(roce.packet(), 0).ok()?;
-    let RoceFrame { source, destination, .. } = *roce;
-    Some((header, FlowKey { source, destination, queue_pair: header.destination }))
+fn add_sent(sum: &mut EncoderCounters, other: &EncoderCounters) {
+    sum.repairs_sent += other.repairs_sent;
+    sum.repair_bytes += other.repair_bytes;
+    sum.announcements_sent += other.announcements_sent;
+    sum.blocks_coded += other.blocks_coded;
+    sum.blocks_uncoded += other.blocks_uncoded;
+    sum.blocks_cut += other.blocks_cut;
+    sum.restarts += other.restarts;
 }
 
-/// Whether it is a packet that is coded: part of a message or an answer to a READ.
+/// Whether a packet is coded.
 fn is_data(header: &RcHeader) -> bool {
-    matches!(
-        header.opcode.operation(),
-        Operation::Send | Operation::Write | Operation::ReadResponse
-    )
+    use Operation::{ReadResponse, Send, Write};
+    matches!(header.opcode.operation(), Send | Write | ReadResponse)
 }
 
-/// Keeps a frame that waits.
-fn hold(held: &mut VecDeque<Held>, roce: &RoceFrame<'_>) {
-    let Some(bth) = roce.packet().first_chunk() else { return };
-    if held.len() >= HELD_MAX {
-        held.pop_front();
-    }
-    held.push_back(Held { bth: *bth, frame: roce.bytes().to_vec() });
-}
-
-/// The way to the local network.
-struct Way<'w> {
-    /// The frame that has just come, until it is handed on.
-    current: Option<&'w RoceFrame<'w>>,
-    template: &'w Template,
-    held: &'w mut VecDeque<Held>,
-    send: &'w mut dyn FnMut(&[u8]),
-}
-
-impl Upper for Way<'_> {
-    fn take(&mut self, packet: &[u8], how: How) {
-        if let Some(current) = self.current.filter(|current| current.packet() == packet) {
-            self.current = None;
-            return (self.send)(current.bytes());
+/// What answers a packet that leaves, and with which number.
+fn question_of(header: &RcHeader) -> Option<(u32, Expected)> {
+    let expected = match header.opcode.operation() {
+        Operation::ReadRequest => Expected::Data,
+        Operation::Acknowledge => {
+            let is_nak = matches!(header.fields.aeth()?.syndrome, Syndrome::Nak(Nak::PsnSequence));
+            if is_nak { Expected::Data } else { return None }
         }
-        let is_it = |held: &Held| packet.starts_with(&held.bth);
-        let found = match how {
-            How::Recovered => None,
-            How::Passed | How::Held => self.held.iter().position(is_it),
-        };
-        match found.and_then(|at| self.held.remove(at)) {
-            Some(held) => (self.send)(&held.frame),
-            None => (self.send)(&self.template.frame(packet)),
-        }
+        _ if header.asks_ack => Expected::Acknowledgement,
+        _ => return None,
+    };
+    Some((header.psn, expected))
+}
+
+/// What a packet that comes may answer.
+fn answer_of(header: &RcHeader) -> Option<Expected> {
+    match header.opcode.operation() {
+        Operation::Acknowledge => Some(Expected::Acknowledgement),
+        _ => is_data(header).then_some(Expected::Data),
     }
 }

@@ -1,25 +1,38 @@
-//! A gateway: LoWAR's repairs in front of any RoCEv2 stack, a kernel's or a card's.
+//! LoWAR's shim as a gateway: repairs for the RoCEv2 packets of hosts that know nothing of it.
 //!
-//! LoWAR is transparent on the wire: data packets are never changed, and a connection above does not notice
-//! the shim. So two boxes at the ends of a long path can have it, and the hosts behind them need nothing. The
-//! one near the sender adds repairs; the one near the receiver recovers what was lost, and hands on in order.
+//! Zuo et al., "LoWAR: Enhancing RDMA over Lossy WANs with Transparent Error Correction", put the shim into
+//! the card. Here it stands beside the way: one gateway at each end of a long path, each between a local
+//! network and the path. Ethernet frames go through it; it adds repairs to those of reliable connections
+//! that leave for the path, and uses the repairs that come. What it does not understand passes unchanged.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `frame` | Ethernet frames with packets of RoCEv2, and frames made from others |
-//! | `flows` | what is known of each flow, by addresses and queue pair; bounded |
-//! | `gateway` | frames from one side, frames for the other |
+//! | `gateway` | both directions, counters, timeouts |
+//! | `outgoing` | a flow to the path: its encoder, its repairs as frames |
+//! | `incoming` | a flow from the path: its decoder, frames that wait, frames that were recovered |
+//! | `frame` | where in a frame an RDMA packet is, and which flow it is of |
+//! | `template` | headers of a flow, for frames that are made here |
+//! | `flows` | bounded tables: flows, and numbers that may become one |
+//! | `round_trip` | round trips from questions and their answers, as packets show them |
 //!
-//! Invariants: a frame that is not understood passes as it is; a data frame that came passes bit by bit; no
-//! repair reaches a host; whatever comes, memory is bounded.
+//! Nothing is terminated: no packet of a connection is answered, changed or dropped, but for duplicates of
+//! a packet that waits here. So a gateway may start and end in mid-flow, and one without another at the far
+//! end only adds packets that end hosts do not know and drop.
 //!
-//! No socket, thread or clock: frames and `now_ns` are arguments.
+//! There is no socket, thread or clock here.
 
 #![forbid(unsafe_code)]
 
 mod flows;
 mod frame;
 mod gateway;
+mod incoming;
+mod outgoing;
+mod round_trip;
+mod template;
 
-pub use frame::RoceFrame;
-pub use gateway::{Counters, Gateway, GatewayConfig};
+pub use flows::FLOW_RUN_PACKETS;
+pub use frame::{FlowKey, Layout, ROCE_PORT, TAGS_MAX, Version};
+pub use gateway::{Config, Counters, Gateway};
+pub use lacuna_lowar::{SharedConfig, StrengthError};
+pub use lacuna_wire::rc::Strength;

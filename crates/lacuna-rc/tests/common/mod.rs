@@ -131,7 +131,12 @@ pub(crate) fn read(id: u64, into: Slices, remote: Remote) -> SendWork {
 }
 
 impl End {
-    fn new(config: &RcConfig, shim: ShimSettings, peer: Peer, memory_bytes: usize) -> Self {
+    pub(crate) fn new(
+        config: &RcConfig,
+        shim: ShimSettings,
+        peer: Peer,
+        memory_bytes: usize,
+    ) -> Self {
         let keys = Arc::new(KeyTable::new(u64::from(config.number.bits())));
         let region = region(memory_bytes);
         let mut rng = SplitMix64::new(config.number.bits().into());
@@ -185,18 +190,18 @@ impl End {
         }
     }
 
-    fn on_timeout(&mut self, now_ns: u64) {
+    pub(crate) fn on_timeout(&mut self, now_ns: u64) {
         let mut answers = Answers(now_ns, &mut self.qp);
         self.lane.on_timeout(now_ns, &mut self.shared, &mut answers);
         self.qp.on_timeout(now_ns);
     }
 
-    fn poll_timeout(&self) -> Option<u64> {
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
         [self.qp.poll_timeout(), self.lane.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The packets that may leave now, without trailers.
-    fn poll(&mut self, now_ns: u64, out: &mut Vec<Vec<u8>>) -> bool {
+    pub(crate) fn poll(&mut self, now_ns: u64, out: &mut Vec<Vec<u8>>) -> bool {
         let run = self.qp.poll_answer(now_ns, TURN_PACKETS);
         let run = run.or_else(|| self.qp.poll_request(now_ns, TURN_PACKETS));
         let Some(run) = run else { return false };
