@@ -98,6 +98,7 @@ function lowar.dissector(buffer, pinfo, root)
         tree:add_proto_expert_info(malformed, "No such type")
     end
     if kind == ANNOUNCE then
+        tree:add(field.class, buffer(7, 1))
         tree:add(field.first_psn, buffer(8, 3))
         info = info .. string.format(" from PSN %d on", buffer(8, 3):uint())
     elseif kind == REPAIR then

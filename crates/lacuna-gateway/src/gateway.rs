@@ -19,7 +19,7 @@ use lacuna_lowar::{
     StrengthError,
 };
 use lacuna_wire::rc::{
-    MessageClass, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, Syndrome,
+    BlockHeader, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, Syndrome,
 };
 use std::collections::BTreeSet;
 
@@ -196,8 +196,7 @@ impl Gateway {
             Some(flow) => {
                 self.counters.packets_coded += 1;
                 let at = (frame, &layout);
-                let announces = !key.is_answers;
-                flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, announces, out);
+                flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, out);
             }
             None => out(frame),
         }
@@ -247,11 +246,11 @@ impl Gateway {
     ) {
         let packet = layout.packet(frame);
         let read = RepairHeader::parse(packet, 0);
-        // An announcement does not say what it is about. Gateways announce requests alone.
-        let is_answer = matches!(
-            read,
-            Ok((_, RepairHeader::Repair { block, .. }, _)) if block.class == MessageClass::ReadResponse
-        );
+        let is_answer = match read {
+            Ok((_, RepairHeader::Repair { block: BlockHeader { class, .. }, .. }, _))
+            | Ok((_, RepairHeader::Announce { class, .. }, _)) => class.is_answer(),
+            Ok((_, RepairHeader::Request { .. }, _)) | Err(_) => false,
+        };
         let key = layout.key(frame, is_answer);
         let found = self.incoming.find(&key);
         if !layout.is_intact(frame) {

@@ -106,7 +106,7 @@ impl Incoming {
                     self.begin_anew(shared);
                 }
             }
-            RepairHeader::Announce { first_psn, strength } => {
+            RepairHeader::Announce { first_psn, strength, .. } => {
                 self.decoder.on_announce(*first_psn, *strength);
             }
             RepairHeader::Request { .. } => {}

@@ -54,19 +54,16 @@ impl Outgoing {
         Ok(Self { encoder })
     }
 
-    /// A data frame with a right ICRC leaves. `out` gets it, and what is added; an announcement only if that
-    /// is wanted.
+    /// A data frame with a right ICRC leaves. `out` gets it, and what is added.
     pub(crate) fn on_frame(
         &mut self,
         units: &mut UnitPool,
         workshop: &mut Workshop,
         (frame, layout): (&[u8], &Layout),
-        announces: bool,
         out: &mut dyn FnMut(&[u8]),
     ) {
         let packet = layout.packet(frame);
-        if announces
-            && self.encoder.announces()
+        if self.encoder.announces()
             && let Some(announcement) = self.encoder.announcement(packet)
             && let Some(made) = workshop.build(&Template::of(frame, layout), &announcement)
         {

@@ -143,7 +143,7 @@ fn receive(decoder: &mut Decoder, shared: &mut Shared, packet: &[u8]) {
         Ok((_, RepairHeader::Repair { block, index }, sum)) => {
             decoder.on_repair(0, shared, &block, index, sum, &mut Sink);
         }
-        Ok((_, RepairHeader::Announce { first_psn, strength }, _)) => {
+        Ok((_, RepairHeader::Announce { first_psn, strength, .. }, _)) => {
             decoder.on_announce(first_psn, strength);
         }
         _ => unreachable!("the encoder made it"),

@@ -163,7 +163,8 @@ impl Encoder {
         self.announcements_left -= 1;
         self.counters.announcements_sent += 1;
         let mut header = [0; REPAIR_HEADER_BYTES];
-        RepairHeader::Announce { first_psn: packet.psn, strength }
+        let class = class_of(packet.opcode)?;
+        RepairHeader::Announce { first_psn: packet.psn, class, strength }
             .emit(packet.destination, &mut header);
         Some(header)
     }

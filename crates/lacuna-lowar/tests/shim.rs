@@ -77,11 +77,11 @@ fn a_request_is_granted_within_the_limit_and_announced() {
         (None, true),
         (Some(mds(250, 6)), false),
     ] {
-        let before = sender.encoder().next_strength();
+        let before = sender.strength();
         let request = receiver.request(Qpn::from_bits(QPN), strength);
         sender.on_receive(0, &mut shared, &request, &mut up);
         let expected = if granted { strength } else { before };
-        assert_eq!(sender.encoder().next_strength(), expected);
+        assert_eq!(sender.strength(), expected);
     }
     let counters = sender.counters();
     assert_eq!((counters.requests_received, counters.requests_granted), (5, 3));
@@ -91,7 +91,7 @@ fn a_request_is_granted_within_the_limit_and_announced() {
     let mut strict = shim(None);
     let request = receiver.request(Qpn::from_bits(QPN), Some(xor(255, 1)));
     strict.on_receive(0, &mut shared, &request, &mut up);
-    assert_eq!(strict.encoder().next_strength(), None);
+    assert_eq!(strict.strength(), None);
     assert!(up.packets.is_empty());
 }
 
@@ -298,7 +298,7 @@ fn gaps_close_for_late_packets_once_their_lateness_is_known() {
         run_timers(&mut receiver, &mut shared, at_ns, &mut up);
         receiver.on_receive(at_ns, &mut shared, &bytes, &mut up);
     }
-    let window_ns = receiver.decoder().reordering_window_ns();
+    let window_ns = receiver.reordering_window_ns();
     assert!((10_000..40_000).contains(&window_ns), "{window_ns}");
     assert!(receiver.counters().received.blocks_failed < 5, "{:?}", receiver.counters().received);
 
@@ -317,14 +317,14 @@ fn a_sender_that_stops_protecting_is_soon_taken_for_one_without_a_shim() {
     let (mut sender, mut receiver) = (shim(Some(xor(4, 1))), shim(None));
     let packets = messages.message_of(40);
     run(&mut sender, &mut receiver, &mut shared, &packets, &[]);
-    assert_eq!(receiver.decoder().strength(), Some(xor(4, 1)));
+    assert_eq!(receiver.peer_strength(), Some(xor(4, 1)));
     sender.set_strength(None).unwrap();
     let packets: Vec<_> =
         (0..=2 * SILENT_BLOCKS_MAX).flat_map(|_| messages.message_of(2)).collect();
     let lost = packets.len() - 9;
     let up = run(&mut sender, &mut receiver, &mut shared, &packets, &[lost]);
     assert_eq!(up.count(How::Passed), packets.len() - 1);
-    assert_eq!(receiver.decoder().strength(), None);
+    assert_eq!(receiver.peer_strength(), None);
     // And protects again.
     sender.set_strength(Some(xor(4, 1))).unwrap();
     let packets = messages.message_of(40);

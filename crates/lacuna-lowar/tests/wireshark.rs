@@ -129,10 +129,12 @@ fn expected(packet: &[u8]) -> Vec<String> {
             ];
             [qpn, number(1), r, c, code].into_iter().chain(rest).collect()
         }
-        RepairHeader::Announce { first_psn, strength: of } => {
+        RepairHeader::Announce { first_psn, class, strength: of } => {
             let [r, c, code] = strength(of);
-            let rest = std::iter::repeat_n(none, 9);
-            [qpn, number(2), r, c, code, number(first_psn)].into_iter().chain(rest).collect()
+            let mut columns = vec![qpn, number(2), r, c, code, number(first_psn)];
+            columns.resize(15, none);
+            columns[10] = number(class as u32);
+            columns
         }
         RepairHeader::Request { strength: Some(of) } => {
             let [r, c, code] = strength(of);

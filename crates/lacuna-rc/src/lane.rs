@@ -331,7 +331,7 @@ impl Lane {
     /// Whether packets that leave must go through [`Lane::encode`].
     #[must_use]
     pub fn encodes(&self) -> bool {
-        self.shim.as_ref().is_some_and(|shim| shim.encoder().next_strength().is_some())
+        self.shim.as_ref().is_some_and(|shim| shim.strength().is_some())
     }
 
     /// Makes the packets of a run, with the repairs that follow them, each ended by `seal`.
@@ -339,13 +339,14 @@ impl Lane {
         let packet_bytes = run.packet_bytes(0) + REPAIR_HEADER_BYTES + seal.bytes();
         let mut coded = Coded::with_capacity(run.len() + run.len() / 4 + 2, packet_bytes);
         let repairs = &mut self.repairs;
+        let is_answer = run.is_answer();
         for index in 0..run.len() {
             let bytes_max = run.packet_bytes(index);
             let Some(shim) = &mut self.shim else {
                 coded.emit(bytes_max, seal, |out| run.emit(index, out));
                 continue;
             };
-            if shim.announces() {
+            if shim.announces(is_answer) {
                 let mut packet = vec![0; bytes_max];
                 let bytes = run.emit(index, &mut packet);
                 shim.on_send(shared, &packet[..bytes], &mut |leaving, packet| match leaving {

@@ -98,6 +98,11 @@ impl Run {
         matches!(self.kind, Kind::Message(_)).then(|| self.first_psn + u64::from(self.len))
     }
 
+    /// Whether they are packets of an answer to a READ.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self.kind, Kind::Answer(_))
+    }
+
     /// The header of a packet, and where its payload begins and how long it is.
     fn header(&self, index: u32) -> (RcHeader, u64, usize) {
         let number = self.first_psn + u64::from(index);

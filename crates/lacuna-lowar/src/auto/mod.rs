@@ -36,7 +36,7 @@ pub use config::AutoConfig;
 pub use fit::LossFit;
 pub use reason::Reason;
 
-use crate::packet::Packet;
+use crate::packet::{Kind, Packet, class_of};
 use choice::{Choice, Judge, candidates};
 use config::Circumstances;
 use evidence::Evidence;
@@ -104,11 +104,24 @@ impl Rate {
     }
 }
 
+/// Packets that are numbered together.
+#[derive(Debug, Default)]
+struct Followed {
+    trail: Trail,
+    /// Its packets that were judged.
+    judged: u64,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Auto {
     config: AutoConfig,
-    trail: Trail,
+    requests_trail: Followed,
+    answers_trail: Followed,
+    /// The last packet of data was an answer's.
+    is_answering: bool,
+    /// Packets of both that were judged.
+    position: u64,
     evidence: Evidence,
     rate: Rate,
     packet_bytes: u32,
@@ -126,7 +139,10 @@ impl Auto {
     pub fn new(config: AutoConfig) -> Self {
         Self {
             config,
-            trail: Trail::default(),
+            requests_trail: Followed::default(),
+            answers_trail: Followed::default(),
+            is_answering: false,
+            position: 0,
             evidence: Evidence::default(),
             rate: Rate::default(),
             packet_bytes: 0,
@@ -142,13 +158,23 @@ impl Auto {
     pub(crate) fn on_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
         self.rate.on_packet(now_ns, self.pause_ns());
         self.packet_bytes = self.packet_bytes.max(packet.payload_bytes.into());
-        self.trail.on_packet(now_ns, packet);
+        self.is_answering = match class_of(packet.opcode) {
+            Some(class) => class.is_answer(),
+            None if packet.kind == Kind::Answer => return,
+            None => false,
+        };
+        self.followed(self.is_answering).trail.on_packet(now_ns, packet);
+    }
+
+    /// Of answers or of requests, which are numbered apart.
+    fn followed(&mut self, is_answer: bool) -> &mut Followed {
+        if is_answer { &mut self.answers_trail } else { &mut self.requests_trail }
     }
 
     /// A repair came.
     pub(crate) fn on_repair(&mut self, now_ns: u64, block: &BlockHeader, index: u8) {
         self.rate.on_packet(now_ns, self.pause_ns());
-        self.trail.on_repair(now_ns, block, index);
+        self.followed(block.class.is_answer()).trail.on_repair(now_ns, block, index);
         self.requests.on_repair(block);
     }
 
@@ -174,11 +200,17 @@ impl Auto {
         // Not as long as a round trip: what comes then was sent again.
         let window_ns_max = if rtt_ns == 0 { late_ns } else { rtt_ns / 3 };
         let window_ns = (late_ns.max(rtt_ns / 32), window_ns_max);
-        let Self { trail, evidence, .. } = self;
-        let judged = trail.judge(now_ns, window_ns, |position, packets| {
-            evidence.on_lost(now_ns, position, packets);
-        });
-        evidence.on_judged(now_ns, judged);
+        let Self { evidence, position, .. } = self;
+        for followed in [&mut self.requests_trail, &mut self.answers_trail] {
+            // They went over one path: one behind the other, for the evidence.
+            let before = followed.judged;
+            let judged = followed.trail.judge(now_ns, window_ns, |at, packets| {
+                evidence.on_lost(now_ns, *position + at.saturating_sub(before), packets);
+            });
+            followed.judged = judged.max(before);
+            *position += followed.judged - before;
+        }
+        evidence.on_judged(now_ns, *position);
         if let Some(has_changed) = self.evidence.close(now_ns, slice_ns) {
             self.counters.outages = self.evidence.outages();
             self.counters.path_changes += u64::from(has_changed);
@@ -193,7 +225,8 @@ impl Auto {
 
     /// Judges the strengths anew if there is a reason to. Without a round trip there is nothing to judge by.
     fn look(&mut self, now_ns: u64, has_changed: bool) {
-        let Some(message_packets) = self.trail.message_packets().filter(|_| self.rtt_ns > 0) else {
+        let last = if self.is_answering { &self.answers_trail } else { &self.requests_trail };
+        let Some(message_packets) = last.trail.message_packets().filter(|_| self.rtt_ns > 0) else {
             return;
         };
         let circumstances = Circumstances {
@@ -277,7 +310,10 @@ impl Auto {
     /// Bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.evidence.memory_bytes() + self.trail.memory_bytes()
+        size_of::<Self>()
+            + self.evidence.memory_bytes()
+            + self.requests_trail.trail.memory_bytes()
+            + self.answers_trail.trail.memory_bytes()
     }
 }
 

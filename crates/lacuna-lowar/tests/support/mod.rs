@@ -265,7 +265,7 @@ pub fn deliver(
         Ok((_, RepairHeader::Repair { block, index }, sum)) => {
             decoder.on_repair(now_ns, shared, &block, index, sum, up);
         }
-        Ok((_, RepairHeader::Announce { first_psn, strength }, _)) => {
+        Ok((_, RepairHeader::Announce { first_psn, strength, .. }, _)) => {
             decoder.on_announce(first_psn, strength);
         }
         _ => {}

@@ -12,7 +12,8 @@
 //!
 //! Types: 1 repair, 2 announcement (the block that comes), 3 request (the peer's blocks from here on).
 //! Flags: 0x80 the block has its message's first packet, 0x40 it has the last one, 0x20 the code is MDS
-//! (XOR otherwise), low four bits the kind of message. The *length of the last* is that of the payload of
+//! (XOR otherwise), low four bits the kind of message, also of an announcement: answers to READs are
+//! numbered apart from requests. The *length of the last* is that of the payload of
 //! the message's last packet, if the block has it. The *round* counts how often the block was sent again,
 //! modulo 256, so that sums of two rounds are never mixed.
 //!
@@ -115,6 +116,12 @@ pub enum MessageClass {
 }
 
 impl MessageClass {
+    /// Whether it is an answer, of its request's numbers.
+    #[must_use]
+    pub const fn is_answer(self) -> bool {
+        matches!(self, Self::ReadResponse)
+    }
+
     const fn of(bits: u8) -> Option<Self> {
         Some(match bits {
             0 => Self::Send,
@@ -160,10 +167,13 @@ pub enum RepairHeader {
         /// Which of its repairs this is (ISN), below `strength.repairs`.
         index: u8,
     },
-    /// The sender's blocks from this number on are so protected.
+    /// The sender's blocks from this number on are so protected: those of answers to READs, or those of
+    /// requests, which are numbered apart.
     Announce {
         /// 24 bits.
         first_psn: u32,
+        /// The kind of message of the packet with this number.
+        class: MessageClass,
         /// How strongly.
         strength: Strength,
     },
@@ -203,8 +213,8 @@ impl RepairHeader {
                 let last_bytes = u32::from(block.last_bytes);
                 word(out, 3, packets << 24 | last_bytes << 8 | u32::from(block.round));
             }
-            Self::Announce { first_psn, strength: of } => {
-                strength(out, TYPE_ANNOUNCE, of, 0);
+            Self::Announce { first_psn, class, strength: of } => {
+                strength(out, TYPE_ANNOUNCE, of, class as u8);
                 word(out, 2, (first_psn & PSN_MASK) << 8);
             }
             // No protection is asked for by a block of 1 with an index that no repair has.
@@ -250,11 +260,11 @@ impl RepairHeader {
         };
         let (first_psn, index) = (word(2) >> 8, word(2) as u8);
         let wrong = PacketError::Repair { kind, index, repairs: strength.repairs };
+        let Some(class) = MessageClass::of(flags & CLASS_MASK) else { return Err(wrong) };
         let header = match kind {
             TYPE_REPAIR => {
                 let [packets, high, low, round] = word(3).to_be_bytes();
                 let packets = u16::from(packets) + 1;
-                let Some(class) = MessageClass::of(flags & CLASS_MASK) else { return Err(wrong) };
                 if u16::from(index) >= strength.repairs || packets > strength.block_packets {
                     return Err(wrong);
                 }
@@ -270,7 +280,7 @@ impl RepairHeader {
                 };
                 Self::Repair { block, index }
             }
-            TYPE_ANNOUNCE => Self::Announce { first_psn, strength },
+            TYPE_ANNOUNCE => Self::Announce { first_psn, class, strength },
             TYPE_REQUEST if index == u8::MAX => Self::Request { strength: None },
             TYPE_REQUEST => Self::Request { strength: Some(strength) },
             _ => return Err(wrong),
@@ -318,8 +328,11 @@ mod tests {
                     }
                 },
             );
-        let announce = (strength(), 0u32..1 << 24)
-            .prop_map(|(strength, first_psn)| RepairHeader::Announce { first_psn, strength });
+        let announce =
+            (strength(), 0u32..1 << 24, 0u8..6).prop_map(|(strength, first_psn, class)| {
+                let class = MessageClass::of(class).unwrap();
+                RepairHeader::Announce { first_psn, class, strength }
+            });
         let request = proptest::option::of(strength())
             .prop_map(|strength| RepairHeader::Request { strength });
         prop_oneof![repair, announce, request]
