@@ -70,6 +70,11 @@ impl<T, E: Event> Queue<T, E> {
         Ok(Reservation { queue: self.clone(), entries })
     }
 
+    /// A reservation of no entries, to which some can be added.
+    pub fn no_entries(&self) -> Reservation<T, E> {
+        Reservation { queue: self.clone(), entries: 0 }
+    }
+
     /// Reserves an entry for something that nobody has posted, such as a message that comes by itself.
     /// `None` if none is free; that is counted. To be called before the message has any effect, so
     /// that it can still be refused as a whole.

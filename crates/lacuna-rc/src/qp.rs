@@ -280,6 +280,7 @@ impl QueuePair {
                 status,
                 bytes: 0,
                 received: None,
+                is_signaled: true,
             });
         }
     }

@@ -644,5 +644,5 @@ fn done(
     bytes: u64,
     received: Option<Received>,
 ) -> Done {
-    Done { id: receive.id, operation, status, bytes, received }
+    Done { id: receive.id, operation, status, bytes, received, is_signaled: true }
 }

@@ -204,9 +204,20 @@ pub struct Done {
     pub bytes: u64,
     /// Of a receive.
     pub received: Option<Received>,
+    /// Whether success would have had a completion, too ([`Flags::is_signaled`]); receives have one.
+    pub is_signaled: bool,
 }
 
-/// Why work was not posted. The caller's fault, but for `Full`, after which retrying helps.
+impl Done {
+    /// Whether it wakes those who wait for solicited completions alone: what failed does, and a receive whose
+    /// sender asked for it.
+    #[must_use]
+    pub fn is_solicited(&self) -> bool {
+        self.status.is_err() || self.received.is_some_and(|received| received.is_solicited)
+    }
+}
+
+/// Why work was not posted. The caller's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// The queue pair is not connected, or has failed.

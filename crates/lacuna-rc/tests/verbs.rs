@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 fn ok(id: u64, operation: Operation, bytes: u64) -> Done {
-    Done { id, operation, status: Ok(()), bytes, received: None }
+    Done { id, operation, status: Ok(()), bytes, received: None, is_signaled: true }
 }
 
 fn received(id: u64, operation: Operation, bytes: u64, immediate: Option<u32>) -> Done {

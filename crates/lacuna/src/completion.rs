@@ -22,6 +22,8 @@
 //! 5. When the queue pair is dropped, its operations fail, and their completions say so. An operation
 //!    that ends without a completion, as silent sends do, drops its reservation.
 //!
+//! Reliable connections do the same with their work requests (`verbs.rs`).
+//!
 //! No lock is taken while one of the queue's own is held, so a push may be made under other locks
 //! without a deadlock; it only makes their other users wait.
 
@@ -32,12 +34,14 @@ mod reads;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
 use crate::clock::Clock;
 use crate::context::WeakContext;
 use crate::error::{CompletionQueueError, ContextError, PollError, ReadError};
 use crate::handles::SLEEP_MAX;
 use crate::one_sided::Written;
+use crate::shared::Shared;
 use descriptor::Descriptor;
 pub use ended::EndedReceive;
 pub use lacuna_completion::Arm;
@@ -51,6 +55,8 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+pub use verbs::SharedReceives;
+pub(crate) use verbs::VerbSink;
 
 /// An operation that has ended.
 #[derive(Debug)]
@@ -87,6 +93,24 @@ pub enum Outcome {
     Chunks(u32),
     /// Fewer buffers of a pool are free than was asked for ([`Pool::arm`](crate::Pool::arm)).
     PoolLow,
+    /// A work request of a reliable connection ([`rc::Settings::completions`](crate::rc::Settings)).
+    Verb(lacuna_rc::Done),
+}
+
+/// Where the operations of a queue pair complete to that have no handle.
+pub(crate) enum AnySink {
+    Operations(Sink),
+    Verbs(VerbSink),
+}
+
+impl AnySink {
+    /// Queues the completions of operations that have ended. To be called without the queue pair's lock.
+    pub(crate) fn deliver(&self, shared: &Arc<Shared>) {
+        match self {
+            Self::Operations(sink) => sink.deliver(shared),
+            Self::Verbs(sink) => sink.deliver(shared),
+        }
+    }
 }
 
 /// Completions of the queue pairs that were told to post to it, sends and receives alike, made by
@@ -141,6 +165,11 @@ impl CompletionQueue {
     /// Reserves entries for operations, all or none. Takes no lock.
     pub(crate) fn reserve(&self, entries: u32) -> Result<Reservation, Full> {
         self.inner.queue.reserve(entries)
+    }
+
+    /// No entries, to which some are added.
+    pub(crate) fn none(&self) -> Reservation {
+        self.inner.queue.no_entries()
     }
 
     /// Reserves an entry for a message that nobody has posted a receive for; see the module's text.
@@ -209,7 +238,8 @@ impl CompletionQueue {
     /// - A completion that is queued already does not count. So poll after arming, until nothing is
     ///   left; `true` says that there is something. Then no completion is missed: either a poll after
     ///   `arm` returns it, or it makes the descriptor readable.
-    /// - Solicited are receives of messages with an immediate, and all that failed or ended with gaps.
+    /// - Solicited are receives of messages with an immediate, of a reliable connection those that its sender
+    ///   marked, and all that failed or ended with gaps.
     /// - Armed for both kinds, the descriptor becomes readable with the next completion of any kind.
     /// - When the context goes, the descriptor becomes readable, and stays so.
     ///

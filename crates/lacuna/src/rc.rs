@@ -22,9 +22,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! With [`Settings::completions`], work requests of any number of queue pairs complete into one queue, which
+//! can be polled, slept in, or waited for by a file descriptor.
 
 use crate::Wire;
 use crate::clock::after;
+use crate::completion::{AnySink, CompletionQueue, VerbSink};
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::QueuePairError;
@@ -41,13 +45,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::completion::{Full, SharedReceives};
 pub use lacuna_lowar::{
     Counters as ShimCounters, DecoderCounters, EncoderCounters, Reason as ShimReason, StrengthError,
 };
 pub use lacuna_rc::{
     AckTimeout, ConfigError, Done, Failure, Flags, MTU_BYTES_MAX, MTU_BYTES_MIN, Operation,
-    ParseRepairError, ParseShimError, PostError, QpState, RcStats, ReceiveQueue, Received,
-    RecvWork, Refusals, Remote, Repair, SendWork, ShimSettings, Status, Verb,
+    ParseRepairError, ParseShimError, PostError as WorkError, QpState, RcStats, Received, RecvWork,
+    Refusals, Remote, Repair, SendWork, ShimSettings, Status, Verb,
 };
 pub use lacuna_wire::Qpn;
 pub use lacuna_wire::rc::{CodeKind, RcInfo, Strength};
@@ -87,8 +92,11 @@ pub struct Settings {
     /// The path's round trip, if it is known from elsewhere: an end that only receives cannot measure it, and
     /// its repair shim waits for so long for what is missing.
     pub rtt: Option<Duration>,
-    /// Receives that several queue pairs share; `None` is a queue of its own.
-    pub receives: Option<Arc<ReceiveQueue>>,
+    /// Receives that several queue pairs share; `None` are its own.
+    pub receives: Option<Arc<SharedReceives>>,
+    /// Where work requests complete to; `None` is a list of its own ([`QueuePair::poll`]). Each work request
+    /// takes an entry until its completion was polled, or it has ended without one.
+    pub completions: Option<CompletionQueue>,
     /// How packets end: with Lacuna's checksum, or with the ICRC of RDMA, which foreign peers expect. The ends
     /// must have the same.
     pub wire: Wire,
@@ -112,6 +120,7 @@ impl Default for Settings {
             start_bits_per_s: None,
             rtt: None,
             receives: None,
+            completions: None,
             wire: Wire::default(),
             shim: ShimSettings::default(),
         }
@@ -151,12 +160,28 @@ pub enum Error {
         /// What this end has.
         found: String,
     },
+    /// Shared receives and their queue pairs have completion queues all, or none has. The caller's fault.
+    #[error(
+        "shared receives and a queue pair that takes them must both have a completion queue, or neither"
+    )]
+    Completions,
     /// It is connected already, or closed. The caller's fault.
     #[error("the queue pair is in state {state:?}, it is connected once")]
     State {
         /// Its state.
         state: QpState,
     },
+}
+
+/// Why a work request was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// It cannot be, or not in this state. The caller's fault.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The completion queue has no free entry. Trying again helps once completions were polled.
+    #[error(transparent)]
+    Full(#[from] Full),
 }
 
 /// A reliable connection's end. Clones are the same queue pair; it closes with the last of them.
@@ -172,6 +197,7 @@ struct Owner {
     rtt_ns: Option<u64>,
     shim: ShimSettings,
     wire: Wire,
+    receives: Option<Arc<SharedReceives>>,
 }
 
 impl Drop for Owner {
@@ -180,10 +206,11 @@ impl Drop for Owner {
             std::mem::forget(self.shared.clone());
             return;
         }
-        // What was posted goes with it; nobody is left to take completions.
+        // What was posted goes with it. A completion queue is told; else nobody is left to be.
         if let Machine::Rc(qp) = &mut self.shared.lock().machine {
             qp.close();
         }
+        self.shared.notify();
         self.context.roster().close(self.shared.number());
     }
 }
@@ -217,7 +244,11 @@ impl Context {
         };
         config(Qpn::QUEUE_PAIR_MIN).check()?;
         settings.shim.check()?;
-        let receives = settings.receives.clone().unwrap_or_default();
+        let shares = settings.receives.as_ref();
+        if shares.is_some_and(|shared| shared.completes() != settings.completions.is_some()) {
+            return Err(Error::Completions);
+        }
+        let receives = shares.map(|shared| shared.queue().clone()).unwrap_or_default();
         let seal = match settings.wire {
             Wire::Short => Seal::Crc32c,
             Wire::Rdma => Seal::Icrc,
@@ -228,6 +259,9 @@ impl Context {
             let qp = lacuna_rc::QueuePair::new(config(number), self.keys().clone(), receives);
             Machine::Rc(Box::new(qp.expect("the same values were checked before")))
         })?;
+        if let Some(queue) = &settings.completions {
+            shared.set_sink(AnySink::Verbs(VerbSink::new(queue, settings.receives.clone())));
+        }
         Ok(QueuePair {
             owner: Arc::new(Owner {
                 context: self.clone(),
@@ -236,6 +270,7 @@ impl Context {
                 rtt_ns: settings.rtt.map(|rtt| rtt.as_nanos().min(u128::from(u64::MAX)) as u64),
                 shim: settings.shim,
                 wire: settings.wire,
+                receives: settings.receives.clone(),
             }),
         })
     }
@@ -366,25 +401,38 @@ impl QueuePair {
     /// # Errors
     /// See [`PostError`]; nothing was posted then.
     pub fn post_send(&self, work: SendWork) -> Result<(), PostError> {
-        self.with(|qp| qp.post_send(work))?;
-        self.owner.shared.kick();
+        let shared = &self.owner.shared;
+        let post = || Ok::<(), PostError>(self.with(|qp| qp.post_send(work))?);
+        match shared.verb_sink() {
+            Some(sink) => sink.post_send(shared, post),
+            None => post(),
+        }?;
+        shared.kick();
         Ok(())
     }
 
-    /// Posts a receive, for the next SEND or WRITE with immediate.
+    /// Posts a receive, for the next SEND or WRITE with immediate; with shared receives one of those
+    /// ([`SharedReceives::post`]).
     ///
     /// # Errors
-    /// When the queue pair has failed or is closed.
+    /// When the queue pair has failed or is closed, or when the completion queue has no free entry.
     pub fn post_recv(&self, work: RecvWork) -> Result<(), PostError> {
-        self.with(|qp| qp.post_recv(work))
+        if let Some(shared) = &self.owner.receives {
+            return Ok(shared.post(work)?);
+        }
+        let post = || Ok::<(), PostError>(self.with(|qp| qp.post_recv(work))?);
+        match self.owner.shared.verb_sink() {
+            Some(sink) => sink.post_recv(post),
+            None => post(),
+        }
     }
 
-    /// The next completion, if there is one.
+    /// The next completion, if there is one. None with a completion queue, where they are.
     pub fn poll(&self) -> Option<Done> {
         self.with(lacuna_rc::QueuePair::poll_done)
     }
 
-    /// Waits for the next completion, at most so long.
+    /// Waits for the next completion, at most so long. With a completion queue it comes there.
     pub fn wait(&self, timeout: Duration) -> Option<Done> {
         let Owner { context, shared, .. } = &*self.owner;
         let clock = context.clock();

@@ -5,7 +5,7 @@
 //! Waking a worker: its inbox, with one bit per worker in `ready`, so that a queue pair is queued
 //! at most once.
 
-use crate::completion::Sink;
+use crate::completion::{AnySink, Sink, VerbSink};
 use crate::error::ContextError;
 use crate::inbox::Inbox;
 use lacuna_datapath::Process;
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     /// Callback for answers to the prober while connecting; for attempts that no thread waits for.
     on_probed: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Where operations complete to that have no handle.
-    sink: OnceLock<Sink>,
+    sink: OnceLock<AnySink>,
     inboxes: Arc<[Arc<Inbox>]>,
     /// Workers whose inbox holds this queue pair: a bit mask.
     ready: AtomicU32,
@@ -174,13 +174,24 @@ impl Shared {
     }
 
     /// Has operations complete to `sink`; `false` if they complete to another already.
-    pub(crate) fn set_sink(&self, sink: Sink) -> bool {
+    pub(crate) fn set_sink(&self, sink: AnySink) -> bool {
         self.sink.set(sink).is_ok()
     }
 
     /// Where operations complete to that have no handle.
     pub(crate) fn sink(&self) -> Option<&Sink> {
-        self.sink.get()
+        match self.sink.get()? {
+            AnySink::Operations(sink) => Some(sink),
+            AnySink::Verbs(_) => None,
+        }
+    }
+
+    /// Where the work requests of a reliable connection complete to.
+    pub(crate) fn verb_sink(&self) -> Option<&VerbSink> {
+        match self.sink.get()? {
+            AnySink::Verbs(sink) => Some(sink),
+            AnySink::Operations(_) => None,
+        }
     }
 
     /// Whether this process was forked from the one that made the queue pair.

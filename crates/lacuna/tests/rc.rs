@@ -1,11 +1,15 @@
 //! Reliable connections over real sockets: on threads and with manual progress.
 
 use lacuna::rc::{
-    Done, Error, Failure, Flags, Operation, QpState, QueuePair, RecvWork, Remote, SendWork,
-    Settings, ShimSettings, Verb,
+    Done, Error, Failure, Flags, Operation, PostError, QpState, QueuePair, RecvWork, Remote,
+    SendWork, Settings, SharedReceives, ShimSettings, Status, Verb,
 };
-use lacuna::{Context, ContextConfig, Progress, Region, RegionOptions, Rights, Wire};
+use lacuna::{
+    Completion, CompletionQueue, Context, ContextConfig, Outcome, Progress, Region, RegionOptions,
+    Rights, Wire,
+};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -141,4 +145,118 @@ fn a_peer_that_is_gone_ends_the_connection_after_the_retries() {
     post(&near, 1, Verb::Send { data: vec![1; 10].into(), immediate: None });
     let done = near.wait(WAIT).unwrap();
     assert_eq!(done.status, Err(Failure::RetryExceeded { retries: 1 }));
+}
+
+/// Polls until this many completions are there; fewer if they do not come.
+fn take(queue: &CompletionQueue, count: usize) -> Vec<Completion> {
+    let mut came = Vec::new();
+    let begin = std::time::Instant::now();
+    while came.len() < count && begin.elapsed() < WAIT {
+        queue.poll(&mut came, count, Duration::from_secs(1)).unwrap();
+    }
+    came
+}
+
+fn verb(completion: &Completion) -> (u64, Operation, Status) {
+    match completion.outcome {
+        Outcome::Verb(done) => (completion.user_data, done.operation, done.status),
+        _ => panic!("{completion:?}"),
+    }
+}
+
+#[test]
+fn work_of_several_connections_completes_into_one_queue() {
+    let [near, far] = [(); 2].map(|()| context(Progress::default()));
+    let [near_queue, far_queue] =
+        [&near, &far].map(|context| context.completion_queue(64).unwrap());
+    let receives = Arc::new(SharedReceives::new(Some(&far_queue)));
+    let near_settings = Settings { completions: Some(near_queue.clone()), ..Settings::default() };
+    let far_settings = Settings {
+        completions: Some(far_queue.clone()),
+        receives: Some(receives.clone()),
+        ..Settings::default()
+    };
+    let pairs: Vec<[QueuePair; 2]> = (0..3)
+        .map(|_| {
+            let ends = [near.rc_queue_pair(&near_settings), far.rc_queue_pair(&far_settings)]
+                .map(Result::unwrap);
+            let infos = ends.each_ref().map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
+            ends[0].connect(&infos[1]).unwrap();
+            ends[1].connect(&infos[0]).unwrap();
+            ends
+        })
+        .collect();
+    let inbox = register(&pairs[0][1], vec![0; 3000]);
+    for id in 0..3 {
+        receives
+            .post(RecvWork { id, into: inbox.slice(id * 1000..id * 1000 + 1000).unwrap() })
+            .unwrap();
+    }
+    for (id, [end, _]) in (10..).zip(&pairs) {
+        post(end, id, Verb::Send { data: vec![id as u8; 700].into(), immediate: None });
+    }
+    let mut sent: Vec<_> = take(&near_queue, 3).iter().map(verb).collect();
+    sent.sort_by_key(|(id, ..)| *id);
+    assert_eq!(sent, [10, 11, 12].map(|id| (id, Operation::Send, Ok(()))));
+    let came = take(&far_queue, 3);
+    let mut ids: Vec<_> = came.iter().map(|completion| verb(completion).0).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 1, 2]);
+    let mut numbers: Vec<_> = came.iter().map(|completion| completion.queue_pair).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 3, "each says which connection took it");
+    assert_eq!((near_queue.reserved(), far_queue.reserved()), (0, 0));
+    assert_eq!(pairs[0][0].poll(), None);
+}
+
+#[test]
+fn a_completion_queue_never_overruns_and_work_without_completion_gives_its_entry_back() {
+    let [near, far] = [(); 2].map(|()| context(Progress::default()));
+    let queue = near.completion_queue(2).unwrap();
+    let settings = Settings { completions: Some(queue.clone()), ..Settings::default() };
+    let end = near.rc_queue_pair(&settings).unwrap();
+    let peer = far.rc_queue_pair(&Settings::default()).unwrap();
+    let infos = [&end, &peer].map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
+    let target = register(&peer, vec![0; 100]);
+    let inbox = register(&end, vec![0; 100]);
+    let remote = Remote { address: 0, key: target.key() };
+    let write = |id| {
+        let verb = Verb::Write { data: vec![7; 100].into(), remote, immediate: None };
+        SendWork { id, verb, flags: Flags::default() }
+    };
+    // Nothing ends before the peer is connected, too.
+    end.connect(&infos[1]).unwrap();
+    end.post_recv(RecvWork { id: 1, into: inbox.slice(0..100).unwrap() }).unwrap();
+    end.post_send(write(2)).unwrap();
+    let full = end.post_send(write(3)).unwrap_err();
+    assert!(matches!(full, PostError::Full(full) if full.is_retryable()), "{full}");
+    peer.connect(&infos[0]).unwrap();
+    assert_eq!(verb(&take(&queue, 1)[0]), (2, Operation::Write, Ok(())));
+    for id in 4..50 {
+        let silent = Flags { is_signaled: false, ..Flags::default() };
+        // Those before it end without a completion, and their entries come back.
+        let begin = std::time::Instant::now();
+        while let Err(error) = end.post_send(SendWork { flags: silent, ..write(id) }) {
+            assert!(matches!(error, PostError::Full(_)) && begin.elapsed() < WAIT, "{error}");
+            std::thread::yield_now();
+        }
+    }
+    drop(end);
+    assert_eq!(verb(&take(&queue, 1)[0]), (1, Operation::Receive, Err(Failure::Flushed)));
+}
+
+#[test]
+fn shared_receives_and_their_queue_pairs_agree_on_completion_queues() {
+    let context = context(Progress::Manual);
+    let queue = context.completion_queue(4).unwrap();
+    for (completes, queue_pair_completes) in [(true, false), (false, true)] {
+        let receives = SharedReceives::new(completes.then_some(&queue));
+        let settings = Settings {
+            receives: Some(Arc::new(receives)),
+            completions: queue_pair_completes.then(|| queue.clone()),
+            ..Settings::default()
+        };
+        assert!(matches!(context.rc_queue_pair(&settings), Err(Error::Completions)));
+    }
 }

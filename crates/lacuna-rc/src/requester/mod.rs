@@ -530,5 +530,6 @@ impl Requester {
 
 fn ended(work: &SendWork, status: Result<(), Failure>) -> Done {
     let bytes = if status.is_ok() { work.verb.bytes() } else { 0 };
-    Done { id: work.id, operation: work.verb.operation(), status, bytes, received: None }
+    let (operation, is_signaled) = (work.verb.operation(), work.flags.is_signaled);
+    Done { id: work.id, operation, status, bytes, received: None, is_signaled }
 }

@@ -2,7 +2,7 @@
 
 use super::reads::PendingRead;
 use super::sink::{PendingChunks, PendingReceive, PendingSend, Sink, lock};
-use super::{CompletionQueue, Full, Reservation};
+use super::{AnySink, CompletionQueue, Full, Reservation};
 use crate::completed::RecvOptions;
 use crate::connection::Connection;
 use crate::error::{
@@ -63,7 +63,7 @@ impl QueuePair {
     /// When the queue pair has a queue already.
     pub fn complete_to(&self, queue: &CompletionQueue) -> Result<(), CompletionQueueError> {
         let sink = Sink::new(queue.clone(), self.owner.context.clock());
-        let is_first = self.owner.shared.set_sink(sink);
+        let is_first = self.owner.shared.set_sink(AnySink::Operations(sink));
         if is_first { Ok(()) } else { Err(CompletionQueueError::Set) }
     }
 
