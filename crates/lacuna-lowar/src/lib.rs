@@ -13,6 +13,7 @@
 //! | `encoder` | sums of the packets that leave, their repairs |
 //! | `decoder` | packets in order, gaps, and when a gap is given up |
 //! | `block` | a block of the decoder: what has come, and recovery |
+//! | `bundle` | how far repairs may leave behind their block |
 //! | `reorder`, `front`, `pace` | packets that wait; where their blocks begin; how long they wait |
 //! | `grid`, `places` | where blocks begin; a set of places |
 //! | `sums`, `units`, `shared` | sums of a block; buffers from a pool; what flows of a host share |
@@ -25,6 +26,7 @@
 
 mod auto;
 mod block;
+mod bundle;
 mod decoder;
 mod encoder;
 mod front;
@@ -41,6 +43,7 @@ mod units;
 mod upper;
 
 pub use auto::{Auto, AutoConfig, AutoCounters, LossFit, Reason};
+pub use bundle::{BUNDLE_PACKETS_MAX, bundle_packets};
 pub use decoder::{
     BLOCKS_MAX, Decoder, DecoderConfig, DecoderCounters, HOLD_NS_MAX_DEFAULT, SILENT_BLOCKS_MAX,
 };

@@ -15,7 +15,9 @@
 use crate::config::RcConfig;
 use crate::responder::{Repairs, Responder, Taken};
 use crate::run::Run;
-use lacuna_lowar::{AutoConfig, How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper};
+use lacuna_lowar::{
+    AutoConfig, How, Leaving, Shared, Shim, ShimConfig, StrengthError, Upper, bundle_packets,
+};
 use lacuna_wire::rc::{
     NOTIFICATION_OPCODE, REPAIR_HEADER_BYTES, REPAIR_OPCODE, RcHeader, Strength, parse_notification,
 };
@@ -177,11 +179,6 @@ impl Coded {
         &self.bytes[start as usize..self.ends[index] as usize]
     }
 
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
     fn with_capacity(packets: usize, packet_bytes: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(packets * packet_bytes),
@@ -205,6 +202,13 @@ impl Coded {
         seal.emit_trailer_of(covered, trailer);
         self.ends.push(self.bytes.len() as u32);
         start..start + bytes
+    }
+
+    /// Moves all packets of another one here.
+    fn append(&mut self, other: &mut Self) {
+        let start = self.bytes.len() as u32;
+        self.bytes.append(&mut other.bytes);
+        self.ends.extend(other.ends.drain(..).map(|end| start + end));
     }
 
     fn push(&mut self, packet: &[u8], seal: Seal) {
@@ -334,10 +338,12 @@ impl Lane {
         self.shim.as_ref().is_some_and(|shim| shim.strength().is_some())
     }
 
-    /// Makes the packets of a run, with the repairs that follow them, each ended by `seal`.
+    /// Makes the packets of a run, with repairs, each ended by `seal`. The repairs of blocks that end within a
+    /// bundle of packets leave together behind it ([`bundle_packets`]).
     pub fn encode(&mut self, shared: &mut Shared, run: &Run, seal: Seal) -> Coded {
         let packet_bytes = run.packet_bytes(0) + REPAIR_HEADER_BYTES + seal.bytes();
         let mut coded = Coded::with_capacity(run.len() + run.len() / 4 + 2, packet_bytes);
+        let bundle_packets = bundle_packets(packet_bytes);
         let repairs = &mut self.repairs;
         let is_answer = run.is_answer();
         for index in 0..run.len() {
@@ -362,15 +368,10 @@ impl Lane {
             let at = coded.emit(bytes_max, seal, |out| run.emit(index, out));
             let waiting = &mut self.waiting;
             shim.on_sent(shared, &coded.bytes[at], &mut |repair| waiting.push(repair, seal));
-            if !waiting.is_empty() {
-                for index in 0..waiting.len() {
-                    let repair = waiting.packet(index);
-                    coded.bytes.extend_from_slice(repair);
-                    coded.ends.push(coded.bytes.len() as u32);
-                    repairs.packets += 1;
-                    repairs.bytes += repair.len() as u64;
-                }
-                waiting.clear();
+            if (index + 1) % bundle_packets == 0 || index + 1 == run.len() {
+                repairs.packets += waiting.len() as u64;
+                repairs.bytes += waiting.bytes.len() as u64;
+                coded.append(waiting);
             }
         }
         if repairs.packets > 0 {

@@ -228,9 +228,15 @@ impl SendArrays {
             let first_iovec = self.iovecs.len();
             let packets = next..next + bundle.packets;
             match icrc.as_deref_mut() {
-                None => burst.for_each_slice(packets, |iovec| {
-                    let base = iovec.as_ptr().cast_mut().cast();
-                    self.iovecs.push(libc::iovec { iov_base: base, iov_len: iovec.len() });
+                None => burst.for_each_slice(packets, |slice| {
+                    let base = slice.as_ptr().cast_mut().cast();
+                    match self.iovecs[first_iovec..].last_mut() {
+                        // Packets that lie one behind the other cost as much as one.
+                        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == base => {
+                            last.iov_len += slice.len();
+                        }
+                        _ => self.iovecs.push(libc::iovec { iov_base: base, iov_len: slice.len() }),
+                    }
                 }),
                 Some(flow) => self.gather_with_icrc(burst, packets, flow),
             }

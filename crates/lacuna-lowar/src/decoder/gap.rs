@@ -2,10 +2,12 @@
 //! be any more.
 //!
 //! The first missing packet decides. Its block may be known (its packets came, or repairs), or only the most
-//! that it can be; packets behind that end, and messages that begin, were sent behind the block's repairs.
+//! that it can be. Messages that begin behind that end, and repairs of other blocks there, were sent behind the
+//! block's repairs; packets of the same message only a bundle further on ([`bundle_packets`]).
 
 use super::{AHEAD_MAX, BLOCKS_MAX, Decoder, Gap, State, begins};
 use crate::block::{Block, Outcome};
+use crate::bundle::{BUNDLE_PACKETS_MAX, bundle_packets};
 use crate::front::Front;
 use crate::grid::Grid;
 use crate::packet::{BTH_BYTES, Kind, Packet};
@@ -168,9 +170,12 @@ impl Decoder {
         self.strength.into_iter().chain(coming)
     }
 
-    /// Whether a packet was sent behind the repairs of the block that the first missing packet is in.
+    /// Whether a packet was sent behind the repairs of the block that the first missing packet is in, also if
+    /// those left with a bundle.
     pub(super) fn is_behind_repairs(&self, psn: u64, kind: Kind) -> bool {
-        psn >= self.end_of_gap() || psn > self.grid.next && (begins(kind) || kind == Kind::Answer)
+        let waiting = self.facts.mtu.map_or(BUNDLE_PACKETS_MAX, |mtu| bundle_packets(mtu.into()));
+        psn >= self.end_of_gap() + waiting as u64
+            || psn > self.grid.next && (begins(kind) || kind == Kind::Answer)
     }
 
     pub(super) fn repairs_passed(&mut self, at_ns: u64) {
