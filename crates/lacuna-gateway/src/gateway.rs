@@ -8,6 +8,8 @@
 //! Invariants: memory is bounded by the configuration, whatever comes; a frame from the path that was taken
 //! comes out once, unless it is a duplicate of one that still waits.
 
+use crate::config::Config;
+use crate::counters::{Counters, add_sent};
 use crate::flows::{Candidates, FLOW_RUN_PACKETS, Flows};
 use crate::frame::{FlowKey, Layout};
 use crate::incoming::{Incoming, Tools, add};
@@ -15,11 +17,10 @@ use crate::outgoing::{Outgoing, Workshop};
 use crate::round_trip::{Expected, RoundTrips};
 use crate::template::Template;
 use lacuna_lowar::{
-    DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared, SharedConfig,
-    StrengthError,
+    DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared, StrengthError,
 };
 use lacuna_wire::rc::{
-    MessageClass, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, Syndrome,
+    MessageClass, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Syndrome,
 };
 use std::collections::BTreeSet;
 
@@ -30,77 +31,6 @@ const DECODER_RUN_PACKETS: u8 = 2;
 const HOLDS_PER_RTT: u64 = 4;
 /// A measured round trip may be that of a path that hardly is one.
 const HOLD_NS_MIN: u64 = 200_000;
-
-/// Settings of a gateway.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Config {
-    /// How flows that leave are protected; `None` is not at all.
-    pub strength: Option<Strength>,
-    /// Whether short messages have only their share of repairs.
-    pub caps_short_blocks: bool,
-    /// The round trip of the path, if it is known; else it is measured.
-    pub round_trip_ns: Option<u64>,
-    /// Most flows with state, in each direction.
-    pub flows_max: usize,
-    /// Frames that are made are no longer: those of the path's MTU.
-    pub frame_bytes_max: usize,
-    /// Memory for coding and for packets that wait.
-    pub shared: SharedConfig,
-    /// Where tables are scattered from; any number that others do not know.
-    pub seed: u64,
-}
-
-impl Config {
-    /// A gateway that protects flows so.
-    #[must_use]
-    pub fn new(strength: Option<Strength>) -> Self {
-        Self {
-            strength,
-            caps_short_blocks: false,
-            round_trip_ns: None,
-            flows_max: 4096,
-            frame_bytes_max: usize::MAX,
-            shared: SharedConfig::default(),
-            seed: 0,
-        }
-    }
-}
-
-/// What a gateway did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Frames from the local network.
-    pub local_frames: u64,
-    /// Frames from the path.
-    pub remote_frames: u64,
-    /// Frames that are no packets of a reliable connection.
-    pub other_frames: u64,
-    /// Packets of flows with state whose ICRC was wrong; they passed.
-    pub bad_icrc: u64,
-    /// Packets that went through an encoder.
-    pub packets_coded: u64,
-    /// Repairs and announcements that came for no flow, and were dropped.
-    pub repairs_without_flow: u64,
-    /// Frames that would have been longer than the path's MTU, and were not made.
-    pub frames_too_long: u64,
-    /// Flows to the path, and from it, that have state.
-    pub flows: (u64, u64),
-    /// Flows that had to go for others.
-    pub flows_evicted: u64,
-    /// What encoders did.
-    pub repairs_sent: u64,
-    /// Bytes of repairs, header and sum.
-    pub repair_bytes: u64,
-    /// Announcements to the path.
-    pub announcements_sent: u64,
-    /// Retransmissions that encoders saw.
-    pub restarts: u64,
-    /// What decoders did.
-    pub received: DecoderCounters,
-    /// The last round trip that was measured or given; zero if none was.
-    pub round_trip_ns: u64,
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -402,16 +332,6 @@ impl Gateway {
             flow.deadline_ns = deadline_ns;
         }
     }
-}
-
-fn add_sent(sum: &mut EncoderCounters, other: &EncoderCounters) {
-    sum.repairs_sent += other.repairs_sent;
-    sum.repair_bytes += other.repair_bytes;
-    sum.announcements_sent += other.announcements_sent;
-    sum.blocks_coded += other.blocks_coded;
-    sum.blocks_uncoded += other.blocks_uncoded;
-    sum.blocks_cut += other.blocks_cut;
-    sum.restarts += other.restarts;
 }
 
 /// Whether a packet is coded.

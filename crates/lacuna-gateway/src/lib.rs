@@ -12,6 +12,7 @@
 //! | `incoming` | a flow from the path: its decoder, frames that wait, frames that were recovered |
 //! | `frame` | where in a frame an RDMA packet is, and which flow it is of |
 //! | `template` | headers of a flow, for frames that are made here |
+//! | `config`, `counters` | settings; what a gateway did |
 //! | `flows` | bounded tables: flows, and numbers that may become one |
 //! | `round_trip` | round trips from questions and their answers, as packets show them |
 //!
@@ -23,6 +24,8 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
+mod counters;
 mod flows;
 mod frame;
 mod gateway;
@@ -31,8 +34,10 @@ mod outgoing;
 mod round_trip;
 mod template;
 
+pub use config::Config;
+pub use counters::Counters;
 pub use flows::FLOW_RUN_PACKETS;
 pub use frame::{FlowKey, Layout, ROCE_PORT, TAGS_MAX, Version};
-pub use gateway::{Config, Counters, Gateway};
+pub use gateway::Gateway;
 pub use lacuna_lowar::{SharedConfig, StrengthError};
 pub use lacuna_wire::rc::Strength;
