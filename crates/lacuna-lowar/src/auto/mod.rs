@@ -40,7 +40,7 @@ use crate::packet::Packet;
 use choice::{Choice, Judge, candidates};
 use config::Circumstances;
 use evidence::Evidence;
-use lacuna_wire::rc::{BlockHeader, Strength};
+use lacuna_wire::rc::{BlockHeader, REPAIR_OPCODE, RepairHeader, Strength};
 use requests::Requests;
 use trail::Trail;
 
@@ -138,6 +138,36 @@ impl Auto {
         }
     }
 
+    /// A packet came from the path, from the BTH to the pad: of the connection, or of the peer's shim. For a
+    /// caller without a [`Shim`](crate::Shim), whose decoder is another one's work.
+    pub fn on_receive(&mut self, now_ns: u64, packet: &[u8]) {
+        if packet.first() != Some(&REPAIR_OPCODE) {
+            if let Some(packet) = Packet::parse(packet) {
+                self.on_packet(now_ns, &packet);
+            }
+            return;
+        }
+        match RepairHeader::parse(packet, 0) {
+            Ok((_, RepairHeader::Repair { block, index }, _)) => {
+                self.on_repair(now_ns, &block, index);
+            }
+            Ok((_, RepairHeader::Announce { strength, .. }, _)) => self.on_strength(strength),
+            Ok((_, RepairHeader::Request { .. }, _)) | Err(_) => {}
+        }
+    }
+
+    /// The packets that come next are of another flow on the same path. What is missing of this one is lost;
+    /// what is known of the path, and what the peer was asked for, stays.
+    pub fn on_other_flow(&mut self, now_ns: u64) {
+        let Self { trail, evidence, .. } = self;
+        let judged = trail.judge(u64::MAX, (0, 0), |position, packets| {
+            evidence.on_lost(now_ns, position, packets);
+        });
+        evidence.on_judged(now_ns, judged);
+        self.trail.on_other_flow();
+        self.rate.packets = 0;
+    }
+
     /// A packet of the connection came from the path.
     pub(crate) fn on_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
         self.rate.on_packet(now_ns, self.pause_ns());
@@ -163,12 +193,7 @@ impl Auto {
 
     /// Looks at what has come, and says what the peer is to be asked for now, if anything. `late_ns` is how
     /// late packets of this path may be. To be called after packets were taken.
-    pub(crate) fn poll(
-        &mut self,
-        now_ns: u64,
-        rtt_ns: u64,
-        late_ns: u64,
-    ) -> Option<Option<Strength>> {
+    pub fn poll(&mut self, now_ns: u64, rtt_ns: u64, late_ns: u64) -> Option<Option<Strength>> {
         self.rtt_ns = rtt_ns;
         let slice_ns = (rtt_ns / 4).clamp(SLICE_NS_MIN, SLICE_NS);
         // Not as long as a round trip: what comes then was sent again.

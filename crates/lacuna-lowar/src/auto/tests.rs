@@ -153,3 +153,17 @@ fn memory_is_bounded_whatever_comes() {
     };
     assert!(steady < 48 << 10, "{steady}");
 }
+
+#[test]
+fn flows_of_one_path_may_follow_each_other() {
+    // Each of a hundred flows is short, and its numbers are anywhere.
+    let mut flow = Flow::new();
+    for next in 0..100u32 {
+        flow.psn = next.wrapping_mul(7_654_321) & 0x7f_ffff;
+        flow.auto.on_other_flow(flow.now_ns);
+        flow.run(1_000, 10_000, RTT_NS);
+    }
+    let fit = flow.auto.reason().unwrap().loss;
+    assert!((0.008..0.012).contains(&fit.loss) && fit.burst_losses < 1.1, "{fit:?}");
+    assert_eq!(flow.auto.counters().outages, 0);
+}
