@@ -170,6 +170,7 @@ pub struct Decoder {
     handed_to: u64,
     /// How often the flow went back, as its repairs say, modulo 256.
     round: u8,
+    follows_restarts: bool,
     /// Blocks since the last repair.
     silent_blocks: u32,
     pace: Pace,
@@ -196,6 +197,7 @@ impl Decoder {
             gap: None,
             handed_to: 0,
             round: 0,
+            follows_restarts: false,
             silent_blocks: 0,
             pace: Pace::default(),
             counters: DecoderCounters::default(),
@@ -205,6 +207,14 @@ impl Decoder {
     /// Sets the longest time that a gap stays open: a quarter of the round trip, once it is known.
     pub fn set_hold_ns_max(&mut self, hold_ns_max: u64) {
         self.hold_ns_max = hold_ns_max;
+    }
+
+    /// Whether repairs that tell of a restart at a lower number set the flow back, if no gap is open. Off at
+    /// first: the caller must see requests and answers as two flows, since their numbers differ. It matters
+    /// where protection begins in mid-flow: a packet that was lost before is not known to be missing here, and
+    /// until the flow is back where it was, nothing would be recovered.
+    pub fn set_follows_restarts(&mut self, follows_restarts: bool) {
+        self.follows_restarts = follows_restarts;
     }
 
     /// How the sender protects its blocks, if that is known.
