@@ -50,7 +50,7 @@ impl Incoming {
     pub(crate) fn new(config: DecoderConfig, template: Template) -> Self {
         Self {
             config,
-            decoder: Decoder::new(config),
+            decoder: decoder(config),
             kept: Kept::new(),
             template,
             refused_in_row: 0,
@@ -159,7 +159,7 @@ impl Incoming {
     }
 
     fn begin_anew(&mut self, shared: &mut Shared) {
-        let old = std::mem::replace(&mut self.decoder, Decoder::new(self.config));
+        let old = std::mem::replace(&mut self.decoder, decoder(self.config));
         add(&mut self.before, &old.counters());
         old.release(shared);
         self.refused_in_row = 0;
@@ -170,6 +170,13 @@ impl Incoming {
             self.kept.clear();
         }
     }
+}
+
+/// A decoder of a flow that may have lost something already.
+fn decoder(config: DecoderConfig) -> Decoder {
+    let mut decoder = Decoder::new(config);
+    decoder.set_follows_restarts(true);
+    decoder
 }
 
 /// The local network, as a decoder sees it.

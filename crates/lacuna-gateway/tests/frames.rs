@@ -100,6 +100,26 @@ fn a_frame_that_waits_comes_out_when_its_time_is_over() {
 }
 
 #[test]
+fn a_flow_that_goes_back_to_before_its_protection_is_protected_at_once() {
+    let (mut near, mut far) = (gateway(), gateway());
+    let frame = |psn: u32| frame_of(Look::V4, 0, &middle(7, psn, psn as u8), 5);
+    // The far side sees them all; 10 is lost before the near gateway begins.
+    for psn in (0..100).filter(|psn| *psn != 10) {
+        let frames = if psn < 40 { vec![frame(psn)] } else { local(&mut near, &frame(psn)) };
+        frames.iter().for_each(|frame| drop(remote(&mut far, NOW_NS, frame)));
+    }
+    let mut arrived = Vec::new();
+    for psn in 10..100 {
+        for sent in local(&mut near, &frame(psn)).iter().filter(|sent| **sent != frame(21)) {
+            arrived.extend(remote(&mut far, NOW_NS, sent).iter().map(|frame| packet_of(frame)));
+        }
+    }
+    let numbers: Vec<u8> = arrived.iter().map(|packet| packet[11]).collect();
+    assert_eq!(numbers, (10..100).collect::<Vec<u8>>());
+    assert_eq!(far.counters().received.packets_recovered, 1);
+}
+
+#[test]
 fn other_frames_pass_bit_by_bit() {
     let (mut near, mut far) = (gateway(), gateway());
     let mut rng = SplitMix64::new(5);
