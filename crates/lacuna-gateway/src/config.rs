@@ -1,13 +1,17 @@
 //! Settings of a gateway.
 
-use lacuna_lowar::SharedConfig;
+use lacuna_lowar::{AutoConfig, SharedConfig};
 use lacuna_wire::rc::Strength;
 
 /// Settings of a gateway.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Config {
-    /// How flows that leave are protected; `None` is not at all.
+    /// How flows that leave are protected; `None` is not at all. With `auto` that is until the far gateway asks
+    /// for something else.
     pub strength: Option<Strength>,
+    /// Chooses how flows that come are protected, asks the far gateway for it, and grants it what it asks for.
+    /// Short messages have only their share of repairs then.
+    pub auto: Option<AutoConfig>,
     /// Whether short messages have only their share of repairs.
     pub caps_short_blocks: bool,
     /// The round trip of the path, if it is known; else it is measured.
@@ -28,6 +32,7 @@ impl Config {
     pub fn new(strength: Option<Strength>) -> Self {
         Self {
             strength,
+            auto: None,
             caps_short_blocks: false,
             round_trip_ns: None,
             flows_max: 4096,

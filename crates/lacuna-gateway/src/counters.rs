@@ -1,9 +1,9 @@
 //! What a gateway did, in numbers.
 
-use lacuna_lowar::{DecoderCounters, EncoderCounters};
+use lacuna_lowar::{AutoCounters, DecoderCounters, EncoderCounters, Reason};
 
 /// What a gateway did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
     /// Frames from the local network.
@@ -34,6 +34,16 @@ pub struct Counters {
     pub restarts: u64,
     /// What decoders did.
     pub received: DecoderCounters,
+    /// Strengths that the far gateway was asked for.
+    pub requests_sent: u64,
+    /// Strengths that the far gateway asked for.
+    pub requests_received: u64,
+    /// Those of them that were granted.
+    pub requests_granted: u64,
+    /// Of the choice of strengths, if it is on.
+    pub auto: AutoCounters,
+    /// The strength that was chosen for the pair of addresses whose packets came last from the path, and why.
+    pub chosen: Option<Reason>,
     /// The last round trip that was measured or given; zero if none was.
     pub round_trip_ns: u64,
 }

@@ -2,8 +2,8 @@
 //!
 //! Of a frame from the local network, only data packets of reliable connections with a right ICRC are coded.
 //! Of those from the path, only flows with repairs have a decoder; repairs end here. Every other frame
-//! passes at once, bit by bit. Requests for another strength pass too: they are from one end host's shim to
-//! another's.
+//! passes at once, bit by bit. Requests for another strength pass too, from one end host's shim to another's; but
+//! those for gateways end here.
 //!
 //! Invariants: memory is bounded by the configuration, whatever comes; a frame from the path that was taken
 //! comes out once, unless it is a duplicate of one that still waits.
@@ -12,12 +12,15 @@ use crate::config::Config;
 use crate::counters::{Counters, add_sent};
 use crate::flows::{Candidates, FLOW_RUN_PACKETS, Flows};
 use crate::frame::{FlowKey, Layout};
+use crate::grants::Grants;
 use crate::incoming::{Incoming, Tools, add};
 use crate::outgoing::{Outgoing, Workshop};
 use crate::round_trip::{Expected, RoundTrips};
 use crate::template::Template;
+use crate::watch::{GATEWAYS, Watches};
 use lacuna_lowar::{
-    DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared, StrengthError,
+    AutoConfig, DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared,
+    StrengthError,
 };
 use lacuna_wire::rc::{
     MessageClass, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Syndrome,
@@ -42,6 +45,9 @@ pub struct Gateway {
     incoming_candidates: Candidates,
     timers: BTreeSet<(u64, u32)>,
     trips: RoundTrips,
+    /// Both are there if strengths are chosen.
+    watches: Option<Watches>,
+    grants: Option<Grants>,
     shared: Shared,
     workshop: Workshop,
     counters: Counters,
@@ -54,7 +60,10 @@ impl Gateway {
     ///
     /// # Errors
     /// When no block can have the strength.
-    pub fn new(config: Config) -> Result<Self, StrengthError> {
+    pub fn new(mut config: Config) -> Result<Self, StrengthError> {
+        // A strength is for all flows of a pair of hosts, with long messages and short ones.
+        config.caps_short_blocks |= config.auto.is_some();
+        let auto = config.auto.map(|auto| AutoConfig { caps_short_blocks: true, ..auto });
         // So that every flow can be protected later.
         Outgoing::new(config.strength, config.caps_short_blocks)?;
         Ok(Self {
@@ -65,6 +74,8 @@ impl Gateway {
             incoming_candidates: Candidates::new(config.seed),
             timers: BTreeSet::new(),
             trips: RoundTrips::new(config.seed),
+            watches: auto.map(|auto| Watches::new(auto, config.flows_max)),
+            grants: auto.map(|auto| Grants::new(auto, config.strength, config.flows_max)),
             shared: Shared::new(config.shared),
             workshop: Workshop::new(config.frame_bytes_max, config.seed as u16),
             counters: Counters::default(),
@@ -101,7 +112,13 @@ impl Gateway {
         {
             self.trips.on_question(now_ns, &key, psn, expected);
         }
-        if !is_data(&header) || self.config.strength.is_none() {
+        if let Some(watches) = &mut self.watches
+            && let Some(request) = watches.poll_request(&key)
+            && let Some(made) = self.workshop.build(&Template::of(frame, &layout), &request)
+        {
+            out(made);
+        }
+        if !is_data(&header) || self.config.strength.is_none() && self.grants.is_none() {
             return out(frame);
         }
         let index = match self.outgoing.find(&key) {
@@ -118,19 +135,24 @@ impl Gateway {
                 }
             }
         };
+        let Some(flow) = self.outgoing.state_mut(index) else { return out(frame) };
+        if let Some(grants) = &mut self.grants
+            && flow.version != grants.version(now_ns)
+        {
+            flow.set_strength(&mut self.shared.encode, grants.strength_of(&key));
+            flow.version = grants.version(now_ns);
+        }
+        if !flow.is_protected() {
+            return out(frame);
+        }
         if !layout.is_intact(frame) {
             self.counters.bad_icrc += 1;
             return out(frame);
         }
-        match self.outgoing.state_mut(index) {
-            Some(flow) => {
-                self.counters.packets_coded += 1;
-                let at = (frame, &layout);
-                let announces = !key.is_answers;
-                flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, announces, out);
-            }
-            None => out(frame),
-        }
+        self.counters.packets_coded += 1;
+        let at = (frame, &layout);
+        let announces = !key.is_answers;
+        flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, announces, out);
     }
 
     /// A frame came from the path. `out` gets the frames for the local network.
@@ -155,16 +177,25 @@ impl Gateway {
         {
             self.trips.on_answer(now_ns, &key, header.psn, is);
         }
-        let Some(index) = self.incoming.find(&key) else {
-            if is_data {
-                self.incoming_candidates.on_packet(&key, header.psn);
-            }
-            return out(frame);
+        let found = self.incoming.find(&key);
+        let mut has_shown_itself = is_data && found.is_some();
+        if is_data && found.is_none() {
+            let run = self.incoming_candidates.on_packet(&key, header.psn);
+            has_shown_itself = run >= FLOW_RUN_PACKETS;
+        }
+        let watched = match &mut self.watches {
+            Some(watches) if has_number(&header) => watches.find(now_ns, &key, has_shown_itself),
+            _ => None,
         };
+        if found.is_none() && watched.is_none() {
+            return out(frame);
+        }
         if !layout.is_intact(frame) {
             self.counters.bad_icrc += 1;
             return out(frame);
         }
+        self.watch(now_ns, watched, found, &key, packet);
+        let Some(index) = found else { return out(frame) };
         self.with_incoming(now_ns, index, |flow, tools| flow.on_frame(tools, frame, &layout, out));
     }
 
@@ -183,6 +214,18 @@ impl Gateway {
             Ok((_, RepairHeader::Repair { block, .. }, _)) if block.class == MessageClass::ReadResponse
         );
         let key = layout.key(frame, is_answer);
+        if key.queue_pair == GATEWAYS {
+            return match (layout.is_intact(frame), read) {
+                (true, Ok((_, RepairHeader::Request { strength }, _))) => {
+                    self.counters.requests_received += 1;
+                    if let Some(grants) = &mut self.grants {
+                        grants.on_request(now_ns, &key, strength);
+                    }
+                }
+                (true, _) => self.counters.repairs_without_flow += 1,
+                (false, _) => self.counters.bad_icrc += 1,
+            };
+        }
         let found = self.incoming.find(&key);
         if !layout.is_intact(frame) {
             // Of whom it is, is not known: a flow with state has its repairs from a gateway.
@@ -206,11 +249,29 @@ impl Gateway {
                 return;
             }
         };
+        let watched = self.watches.as_mut().and_then(|watches| watches.find_followed(&key));
+        self.watch(now_ns, watched, Some(index), &key, packet);
         let hold_ns_max = self.hold_ns_max(&key);
         self.with_incoming(now_ns, index, |flow, tools| {
             flow.set_hold_ns_max(hold_ns_max);
             flow.on_repair(tools, &header, sum, out);
         });
+    }
+
+    /// Shows a packet to the choice of its pair of addresses, which is at `watched`.
+    fn watch(
+        &mut self,
+        now_ns: u64,
+        watched: Option<u32>,
+        flow: Option<u32>,
+        key: &FlowKey,
+        packet: &[u8],
+    ) {
+        let (Some(watches), Some(watched)) = (&mut self.watches, watched) else { return };
+        let round_trip_ns = self.config.round_trip_ns.or_else(|| self.trips.of_incoming(key));
+        let flow = flow.and_then(|index| self.incoming.state_mut(index));
+        let late_ns = flow.map_or(0, |flow| flow.reordering_window_ns());
+        watches.on_packet(now_ns, watched, packet, round_trip_ns, late_ns);
     }
 
     /// When [`on_timeout`](Self::on_timeout) is to be called.
@@ -256,6 +317,10 @@ impl Gateway {
             announcements_sent: sent.announcements_sent,
             restarts: sent.restarts,
             received,
+            requests_sent: self.watches.as_ref().map_or(0, Watches::requests_sent),
+            requests_granted: self.grants.as_ref().map_or(0, Grants::requests_granted),
+            auto: self.watches.as_ref().map(Watches::counters).unwrap_or_default(),
+            chosen: self.watches.as_ref().and_then(Watches::reason),
             round_trip_ns: self.config.round_trip_ns.unwrap_or(self.trips.last_ns()),
             ..self.counters
         }
@@ -272,7 +337,9 @@ impl Gateway {
             + self.incoming.memory_bytes()
             + self.outgoing_candidates.memory_bytes()
             + self.incoming_candidates.memory_bytes()
-            + self.trips.memory_bytes();
+            + self.trips.memory_bytes()
+            + self.watches.as_ref().map_or(0, Watches::memory_bytes)
+            + self.grants.as_ref().map_or(0, Grants::memory_bytes);
         shared + outgoing + incoming + tables
     }
 
@@ -338,6 +405,12 @@ impl Gateway {
 fn is_data(header: &RcHeader) -> bool {
     use Operation::{ReadResponse, Send, Write};
     matches!(header.opcode.operation(), Send | Write | ReadResponse)
+}
+
+/// Whether a packet takes a number of its flow.
+fn has_number(header: &RcHeader) -> bool {
+    use Operation::{Acknowledge, AtomicAcknowledge};
+    !matches!(header.opcode.operation(), Acknowledge | AtomicAcknowledge)
 }
 
 /// What answers a packet that leaves, and with which number.
