@@ -37,7 +37,7 @@ pub use fit::LossFit;
 pub use reason::Reason;
 
 use crate::packet::Packet;
-use choice::{Choice, Judge, candidates};
+use choice::{Choice, Judge, candidates, is_in_time};
 use config::Circumstances;
 use evidence::Evidence;
 use lacuna_wire::rc::{BlockHeader, REPAIR_OPCODE, RepairHeader, Strength};
@@ -250,7 +250,9 @@ impl Auto {
         // The peer may have another one than was chosen, by its own will.
         let before = self.requests.wanted();
         let since_ns = self.reason.map_or(0, |reason| reason.since_ns);
-        let goodput_before = judge.goodput(before);
+        // A strength that was chosen for a faster flow may have blocks that come too late: they save nothing.
+        let is_of_use = before.is_none_or(|strength| is_in_time(strength, &circumstances));
+        let goodput_before = judge.goodput(before.filter(|_| is_of_use));
         let lasted_ns = now_ns.saturating_sub(since_ns).max(1);
         let gain_min = (CHANGE_NS as f64 / lasted_ns as f64).max(GAIN_MIN);
         let is_better = best.goodput > goodput_before * (1.0 + gain_min);
