@@ -77,6 +77,7 @@ fn a_path_that_loses_nothing_has_less_than_one_repair_in_a_hundred_packets() {
     run(&mut world, 0..1, 0, 4_000, false);
     let sent = counters(&world, 0);
     assert!(100 * sent.repairs_sent < sent.local_frames, "{sent:?}");
+    println!("{} repairs in {} frames", sent.repairs_sent, sent.local_frames);
     let before = sent.repairs_sent;
     run(&mut world, 0..1, 0, 500, false);
     assert_eq!(counters(&world, 0).repairs_sent, before, "there are none in the end");
