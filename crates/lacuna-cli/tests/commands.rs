@@ -294,7 +294,7 @@ fn a_gateway_says_what_its_command_line_lacks() {
     for (args, part) in [
         (&["--local", "nothere0", "--remote", "lo"][..], "no interface nothere0"),
         (&["--local", "lo", "--remote", "lo", "--shim", "0:1"], "use R:C"),
-        (&["--local", "lo", "--remote", "lo", "--shim", "lots"], "use R:C"),
+        (&["--local", "lo", "--remote", "lo", "--shim", "lots"], "auto, or off"),
         (&["--local", "lo"], "not provided: --remote"),
         (&["--local", "lo", "--remote", "lo"], "use two interfaces"),
     ] {

@@ -5,7 +5,7 @@
 //! per data frame, its share of the repairs included; reading the frame and checking its ICRC are in it.
 //! The bytes stay in the processor's cache. Under `cargo test --benches` each case runs once.
 
-use lacuna_gateway::{Config, Gateway};
+use lacuna_gateway::{AutoConfig, Config, Gateway};
 use lacuna_wire::icrc_ipv4;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -42,8 +42,10 @@ fn main() {
     let runs = if std::env::args().any(|arg| arg == "--bench") { RUNS } else { 1 };
     println!("{:>8}  {:>9}  {:>11}  {:>11}", "payload", "", "to path ns", "from it ns");
     for payload_bytes in [256, 1024, 4096] {
-        for text in ["off", "32:1", "8:1", "64:8", "mds:32:2"] {
-            let config = Config::new(text.parse().ok());
+        for text in ["off", "auto", "32:1", "8:1", "64:8", "mds:32:2"] {
+            // With auto nothing is asked for, since time stands still: it is the cost of watching.
+            let auto = (text == "auto").then(AutoConfig::default);
+            let config = Config { auto, ..Config::new(text.parse().ok()) };
             let mut near = Gateway::new(config).expect("blocks may have it");
             let mut far = Gateway::new(config).expect("blocks may have it");
             let mut fastest = [Duration::MAX; 2];

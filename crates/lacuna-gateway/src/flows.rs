@@ -86,6 +86,20 @@ impl<S> Flows<S> {
         self.slots.iter().map(|slot| &slot.state)
     }
 
+    pub(crate) fn states_mut(&mut self) -> impl Iterator<Item = &mut S> {
+        self.slots.iter_mut().map(|slot| &mut slot.state)
+    }
+
+    /// The flow that was not used for the longest time.
+    pub(crate) fn oldest(&self) -> Option<&S> {
+        self.slots.get(self.oldest as usize).map(|slot| &slot.state)
+    }
+
+    /// The flow that was used last.
+    pub(crate) fn newest(&self) -> Option<&S> {
+        self.slots.get(self.newest as usize).map(|slot| &slot.state)
+    }
+
     pub(crate) fn into_states(self) -> impl Iterator<Item = S> {
         self.slots.into_iter().map(|slot| slot.state)
     }

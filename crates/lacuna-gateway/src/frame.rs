@@ -85,6 +85,16 @@ impl FlowKey {
     pub fn destination_queue_pair(&self) -> Qpn {
         Qpn::from_bits(self.queue_pair)
     }
+
+    /// Its addresses alone: the same for all flows of one host to another.
+    pub(crate) fn addresses(&self) -> Self {
+        Self { queue_pair: 0, is_answers: false, ..*self }
+    }
+
+    /// The way back. Its queue pair is another one, which is not known.
+    pub(crate) fn reversed(&self) -> Self {
+        Self { source: self.destination, destination: self.source, ..*self }
+    }
 }
 
 impl Layout {

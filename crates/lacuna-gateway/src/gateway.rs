@@ -2,24 +2,28 @@
 //!
 //! Of a frame from the local network, only data packets of reliable connections with a right ICRC are coded.
 //! Of those from the path, only flows with repairs have a decoder; repairs end here. Every other frame
-//! passes at once, bit by bit. Requests for another strength pass too: they are from one end host's shim to
-//! another's.
+//! passes at once, bit by bit. Requests for another strength pass too, from one end host's shim to another's; but
+//! those for gateways end here.
 //!
 //! Invariants: memory is bounded by the configuration, whatever comes; a frame from the path that was taken
 //! comes out once, unless it is a duplicate of one that still waits.
 
+use crate::config::Config;
+use crate::counters::{Counters, add_sent};
 use crate::flows::{Candidates, FLOW_RUN_PACKETS, Flows};
 use crate::frame::{FlowKey, Layout};
+use crate::grants::Grants;
 use crate::incoming::{Incoming, Tools, add};
 use crate::outgoing::{Outgoing, Workshop};
 use crate::round_trip::{Expected, RoundTrips};
 use crate::template::Template;
+use crate::watch::{GATEWAYS, Watches};
 use lacuna_lowar::{
-    DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared, SharedConfig,
+    AutoConfig, DecoderConfig, DecoderCounters, EncoderCounters, HOLD_NS_MAX_DEFAULT, Shared,
     StrengthError,
 };
 use lacuna_wire::rc::{
-    BlockHeader, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Strength, Syndrome,
+    BlockHeader, Nak, Operation, REPAIR_OPCODE, RcHeader, RepairHeader, Syndrome,
 };
 use std::collections::BTreeSet;
 
@@ -31,77 +35,6 @@ const HOLDS_PER_RTT: u64 = 4;
 /// A measured round trip may be that of a path that hardly is one.
 const HOLD_NS_MIN: u64 = 200_000;
 
-/// Settings of a gateway.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Config {
-    /// How flows that leave are protected; `None` is not at all.
-    pub strength: Option<Strength>,
-    /// Whether short messages have only their share of repairs.
-    pub caps_short_blocks: bool,
-    /// The round trip of the path, if it is known; else it is measured.
-    pub round_trip_ns: Option<u64>,
-    /// Most flows with state, in each direction.
-    pub flows_max: usize,
-    /// Frames that are made are no longer: those of the path's MTU.
-    pub frame_bytes_max: usize,
-    /// Memory for coding and for packets that wait.
-    pub shared: SharedConfig,
-    /// Where tables are scattered from; any number that others do not know.
-    pub seed: u64,
-}
-
-impl Config {
-    /// A gateway that protects flows so.
-    #[must_use]
-    pub fn new(strength: Option<Strength>) -> Self {
-        Self {
-            strength,
-            caps_short_blocks: false,
-            round_trip_ns: None,
-            flows_max: 4096,
-            frame_bytes_max: usize::MAX,
-            shared: SharedConfig::default(),
-            seed: 0,
-        }
-    }
-}
-
-/// What a gateway did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Frames from the local network.
-    pub local_frames: u64,
-    /// Frames from the path.
-    pub remote_frames: u64,
-    /// Frames that are no packets of a reliable connection.
-    pub other_frames: u64,
-    /// Packets of flows with state whose ICRC was wrong; they passed.
-    pub bad_icrc: u64,
-    /// Packets that went through an encoder.
-    pub packets_coded: u64,
-    /// Repairs and announcements that came for no flow, and were dropped.
-    pub repairs_without_flow: u64,
-    /// Frames that would have been longer than the path's MTU, and were not made.
-    pub frames_too_long: u64,
-    /// Flows to the path, and from it, that have state.
-    pub flows: (u64, u64),
-    /// Flows that had to go for others.
-    pub flows_evicted: u64,
-    /// What encoders did.
-    pub repairs_sent: u64,
-    /// Bytes of repairs, header and sum.
-    pub repair_bytes: u64,
-    /// Announcements to the path.
-    pub announcements_sent: u64,
-    /// Retransmissions that encoders saw.
-    pub restarts: u64,
-    /// What decoders did.
-    pub received: DecoderCounters,
-    /// The last round trip that was measured or given; zero if none was.
-    pub round_trip_ns: u64,
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub struct Gateway {
@@ -112,6 +45,9 @@ pub struct Gateway {
     incoming_candidates: Candidates,
     timers: BTreeSet<(u64, u32)>,
     trips: RoundTrips,
+    /// Both are there if strengths are chosen.
+    watches: Option<Watches>,
+    grants: Option<Grants>,
     shared: Shared,
     workshop: Workshop,
     counters: Counters,
@@ -124,7 +60,10 @@ impl Gateway {
     ///
     /// # Errors
     /// When no block can have the strength.
-    pub fn new(config: Config) -> Result<Self, StrengthError> {
+    pub fn new(mut config: Config) -> Result<Self, StrengthError> {
+        // A strength is for all flows of a pair of hosts, with long messages and short ones.
+        config.caps_short_blocks |= config.auto.is_some();
+        let auto = config.auto.map(|auto| AutoConfig { caps_short_blocks: true, ..auto });
         // So that every flow can be protected later.
         Outgoing::new(config.strength, config.caps_short_blocks)?;
         Ok(Self {
@@ -135,6 +74,8 @@ impl Gateway {
             incoming_candidates: Candidates::new(config.seed),
             timers: BTreeSet::new(),
             trips: RoundTrips::new(config.seed),
+            watches: auto.map(|auto| Watches::new(auto, config.flows_max)),
+            grants: auto.map(|auto| Grants::new(auto, config.strength, config.flows_max)),
             shared: Shared::new(config.shared),
             workshop: Workshop::new(config.frame_bytes_max, config.seed as u16),
             counters: Counters::default(),
@@ -171,7 +112,13 @@ impl Gateway {
         {
             self.trips.on_question(now_ns, &key, psn, expected);
         }
-        if !is_data(&header) || self.config.strength.is_none() {
+        if let Some(watches) = &mut self.watches
+            && let Some(request) = watches.poll_request(&key)
+            && let Some(made) = self.workshop.build(&Template::of(frame, &layout), &request)
+        {
+            out(made);
+        }
+        if !is_data(&header) || self.config.strength.is_none() && self.grants.is_none() {
             return out(frame);
         }
         let index = match self.outgoing.find(&key) {
@@ -188,18 +135,23 @@ impl Gateway {
                 }
             }
         };
+        let Some(flow) = self.outgoing.state_mut(index) else { return out(frame) };
+        if let Some(grants) = &mut self.grants
+            && flow.version != grants.version(now_ns)
+        {
+            flow.set_strength(&mut self.shared.encode, grants.strength_of(&key));
+            flow.version = grants.version(now_ns);
+        }
+        if !flow.is_protected() {
+            return out(frame);
+        }
         if !layout.is_intact(frame) {
             self.counters.bad_icrc += 1;
             return out(frame);
         }
-        match self.outgoing.state_mut(index) {
-            Some(flow) => {
-                self.counters.packets_coded += 1;
-                let at = (frame, &layout);
-                flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, out);
-            }
-            None => out(frame),
-        }
+        self.counters.packets_coded += 1;
+        let at = (frame, &layout);
+        flow.on_frame(&mut self.shared.encode, &mut self.workshop, at, out);
     }
 
     /// A frame came from the path. `out` gets the frames for the local network.
@@ -224,16 +176,25 @@ impl Gateway {
         {
             self.trips.on_answer(now_ns, &key, header.psn, is);
         }
-        let Some(index) = self.incoming.find(&key) else {
-            if is_data {
-                self.incoming_candidates.on_packet(&key, header.psn);
-            }
-            return out(frame);
+        let found = self.incoming.find(&key);
+        let mut has_shown_itself = is_data && found.is_some();
+        if is_data && found.is_none() {
+            let run = self.incoming_candidates.on_packet(&key, header.psn);
+            has_shown_itself = run >= FLOW_RUN_PACKETS;
+        }
+        let watched = match &mut self.watches {
+            Some(watches) if has_number(&header) => watches.find(now_ns, &key, has_shown_itself),
+            _ => None,
         };
+        if found.is_none() && watched.is_none() {
+            return out(frame);
+        }
         if !layout.is_intact(frame) {
             self.counters.bad_icrc += 1;
             return out(frame);
         }
+        self.watch(now_ns, watched, found, &key, packet);
+        let Some(index) = found else { return out(frame) };
         self.with_incoming(now_ns, index, |flow, tools| flow.on_frame(tools, frame, &layout, out));
     }
 
@@ -252,6 +213,18 @@ impl Gateway {
             Ok((_, RepairHeader::Request { .. }, _)) | Err(_) => false,
         };
         let key = layout.key(frame, is_answer);
+        if key.queue_pair == GATEWAYS {
+            return match (layout.is_intact(frame), read) {
+                (true, Ok((_, RepairHeader::Request { strength }, _))) => {
+                    self.counters.requests_received += 1;
+                    if let Some(grants) = &mut self.grants {
+                        grants.on_request(now_ns, &key, strength);
+                    }
+                }
+                (true, _) => self.counters.repairs_without_flow += 1,
+                (false, _) => self.counters.bad_icrc += 1,
+            };
+        }
         let found = self.incoming.find(&key);
         if !layout.is_intact(frame) {
             // Of whom it is, is not known: a flow with state has its repairs from a gateway.
@@ -275,11 +248,29 @@ impl Gateway {
                 return;
             }
         };
+        let watched = self.watches.as_mut().and_then(|watches| watches.find_followed(&key));
+        self.watch(now_ns, watched, Some(index), &key, packet);
         let hold_ns_max = self.hold_ns_max(&key);
         self.with_incoming(now_ns, index, |flow, tools| {
             flow.set_hold_ns_max(hold_ns_max);
             flow.on_repair(tools, &header, sum, out);
         });
+    }
+
+    /// Shows a packet to the choice of its pair of addresses, which is at `watched`.
+    fn watch(
+        &mut self,
+        now_ns: u64,
+        watched: Option<u32>,
+        flow: Option<u32>,
+        key: &FlowKey,
+        packet: &[u8],
+    ) {
+        let (Some(watches), Some(watched)) = (&mut self.watches, watched) else { return };
+        let round_trip_ns = self.config.round_trip_ns.or_else(|| self.trips.of_incoming(key));
+        let flow = flow.and_then(|index| self.incoming.state_mut(index));
+        let late_ns = flow.map_or(0, |flow| flow.reordering_window_ns());
+        watches.on_packet(now_ns, watched, packet, round_trip_ns, late_ns);
     }
 
     /// When [`on_timeout`](Self::on_timeout) is to be called.
@@ -325,6 +316,10 @@ impl Gateway {
             announcements_sent: sent.announcements_sent,
             restarts: sent.restarts,
             received,
+            requests_sent: self.watches.as_ref().map_or(0, Watches::requests_sent),
+            requests_granted: self.grants.as_ref().map_or(0, Grants::requests_granted),
+            auto: self.watches.as_ref().map(Watches::counters).unwrap_or_default(),
+            chosen: self.watches.as_ref().and_then(Watches::reason),
             round_trip_ns: self.config.round_trip_ns.unwrap_or(self.trips.last_ns()),
             ..self.counters
         }
@@ -341,7 +336,9 @@ impl Gateway {
             + self.incoming.memory_bytes()
             + self.outgoing_candidates.memory_bytes()
             + self.incoming_candidates.memory_bytes()
-            + self.trips.memory_bytes();
+            + self.trips.memory_bytes()
+            + self.watches.as_ref().map_or(0, Watches::memory_bytes)
+            + self.grants.as_ref().map_or(0, Grants::memory_bytes);
         shared + outgoing + incoming + tables
     }
 
@@ -370,6 +367,7 @@ impl Gateway {
         let config = DecoderConfig {
             destination: key.destination_queue_pair(),
             hold_ns_max: self.hold_ns_max(&key),
+            goes_back: true,
         };
         let (index, gone) = self.incoming.insert(key, Incoming::new(config, template));
         if let Some(gone) = gone {
@@ -403,20 +401,16 @@ impl Gateway {
     }
 }
 
-fn add_sent(sum: &mut EncoderCounters, other: &EncoderCounters) {
-    sum.repairs_sent += other.repairs_sent;
-    sum.repair_bytes += other.repair_bytes;
-    sum.announcements_sent += other.announcements_sent;
-    sum.blocks_coded += other.blocks_coded;
-    sum.blocks_uncoded += other.blocks_uncoded;
-    sum.blocks_cut += other.blocks_cut;
-    sum.restarts += other.restarts;
-}
-
 /// Whether a packet is coded.
 fn is_data(header: &RcHeader) -> bool {
     use Operation::{ReadResponse, Send, Write};
     matches!(header.opcode.operation(), Send | Write | ReadResponse)
+}
+
+/// Whether a packet takes a number of its flow.
+fn has_number(header: &RcHeader) -> bool {
+    use Operation::{Acknowledge, AtomicAcknowledge};
+    !matches!(header.opcode.operation(), Acknowledge | AtomicAcknowledge)
 }
 
 /// What answers a packet that leaves, and with which number.

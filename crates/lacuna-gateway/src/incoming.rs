@@ -126,6 +126,11 @@ impl Incoming {
         self.decoder.poll_timeout()
     }
 
+    /// How late its packets have been lately.
+    pub(crate) fn reordering_window_ns(&self) -> u64 {
+        self.decoder.reordering_window_ns()
+    }
+
     pub(crate) fn set_hold_ns_max(&mut self, hold_ns_max: u64) {
         self.config.hold_ns_max = hold_ns_max;
         self.decoder.set_hold_ns_max(hold_ns_max);

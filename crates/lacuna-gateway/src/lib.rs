@@ -12,7 +12,10 @@
 //! | `incoming` | a flow from the path: its decoder, frames that wait, frames that were recovered |
 //! | `frame` | where in a frame an RDMA packet is, and which flow it is of |
 //! | `template` | headers of a flow, for frames that are made here |
+//! | `config`, `counters` | settings; what a gateway did |
 //! | `flows` | bounded tables: flows, and numbers that may become one |
+//! | `watch` | losses seen, strengths chosen, requests to the far gateway |
+//! | `grants` | strengths that the far gateway asked for |
 //! | `round_trip` | round trips from questions and their answers, as packets show them |
 //!
 //! Nothing is terminated: no packet of a connection is answered, changed or dropped, but for duplicates of
@@ -23,16 +26,23 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
+mod counters;
 mod flows;
 mod frame;
 mod gateway;
+mod grants;
 mod incoming;
 mod outgoing;
 mod round_trip;
 mod template;
+mod watch;
 
+pub use config::Config;
+pub use counters::Counters;
 pub use flows::FLOW_RUN_PACKETS;
 pub use frame::{FlowKey, Layout, ROCE_PORT, TAGS_MAX, Version};
-pub use gateway::{Config, Counters, Gateway};
-pub use lacuna_lowar::{SharedConfig, StrengthError};
+pub use gateway::Gateway;
+pub use lacuna_lowar::{AutoConfig, AutoCounters, Reason, SharedConfig, StrengthError};
 pub use lacuna_wire::rc::Strength;
+pub use watch::GATEWAYS;

@@ -41,6 +41,10 @@ impl Workshop {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     encoder: Encoder,
+    /// Its host sends repairs of its own.
+    is_hosts: bool,
+    /// Of the grants by which its strength was looked up.
+    pub(crate) version: u64,
 }
 
 impl Outgoing {
@@ -51,7 +55,7 @@ impl Outgoing {
         let mut encoder = Encoder::new();
         encoder.set_strength(strength)?;
         encoder.set_caps_short_blocks(caps_short_blocks);
-        Ok(Self { encoder })
+        Ok(Self { encoder, is_hosts: false, version: 0 })
     }
 
     /// A data frame with a right ICRC leaves. `out` gets it, and what is added.
@@ -79,9 +83,24 @@ impl Outgoing {
 
     /// Its host sends repairs of its own.
     pub(crate) fn leave_to_host(&mut self, units: &mut UnitPool) {
-        if self.encoder.next_strength().is_some() && self.encoder.set_strength(None).is_ok() {
+        self.set_strength(units, None);
+        self.is_hosts = true;
+    }
+
+    /// Protects its packets so from the next block on; without a strength no frame is to be given to it. A
+    /// strength that no block can have changes nothing.
+    pub(crate) fn set_strength(&mut self, units: &mut UnitPool, strength: Option<Strength>) {
+        if self.is_hosts || strength == self.encoder.next_strength() {
+            return;
+        }
+        if self.encoder.set_strength(strength).is_ok() && strength.is_none() {
             self.encoder.release(units);
         }
+    }
+
+    /// Whether its packets are protected.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.encoder.next_strength().is_some()
     }
 
     pub(crate) fn counters(&self) -> EncoderCounters {

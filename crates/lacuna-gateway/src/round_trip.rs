@@ -79,7 +79,7 @@ impl RoundTrips {
 
     /// A packet came from the path that may be an answer.
     pub(crate) fn on_answer(&mut self, now_ns: u64, key: &FlowKey, psn: u32, is: Expected) {
-        let asked = reversed(key);
+        let asked = key.reversed();
         let hash = self.hash(&asked, psn);
         let place = &mut self.questions[hash as usize % QUESTIONS];
         let Some(question) = place.filter(|q| q.hash == hash && q.expected == is) else { return };
@@ -102,7 +102,7 @@ impl RoundTrips {
 
     /// The round trip of a flow that comes from the path, if it is known.
     pub(crate) fn of_incoming(&self, key: &FlowKey) -> Option<u64> {
-        let hash = self.pair_hash(&reversed(key));
+        let hash = self.pair_hash(&key.reversed());
         let pair = self.pairs[hash as usize % PAIRS];
         (pair.hash == hash && pair.smoothed_ns > 0).then_some(pair.smoothed_ns)
     }
@@ -123,11 +123,6 @@ impl RoundTrips {
     fn pair_hash(&self, key: &FlowKey) -> u64 {
         hash_of(self.seed, key, u64::MAX)
     }
-}
-
-/// The way back; the queue pair is another one, and plays no part.
-fn reversed(key: &FlowKey) -> FlowKey {
-    FlowKey { source: key.destination, destination: key.source, ..*key }
 }
 
 #[cfg(test)]

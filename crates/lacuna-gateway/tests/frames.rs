@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Look, frame_of, packet_of};
-use lacuna_gateway::{Config, Gateway, Layout};
+use lacuna_gateway::{AutoConfig, Config, GATEWAYS, Gateway, Layout};
 use lacuna_link::SplitMix64;
 use lacuna_wire::Qpn;
 use lacuna_wire::rc::{BlockHeader, MessageClass, REPAIR_OPCODE, RepairHeader};
@@ -100,6 +100,26 @@ fn a_frame_that_waits_comes_out_when_its_time_is_over() {
 }
 
 #[test]
+fn a_flow_that_goes_back_to_before_its_protection_is_protected_at_once() {
+    let (mut near, mut far) = (gateway(), gateway());
+    let frame = |psn: u32| frame_of(Look::V4, 0, &middle(7, psn, psn as u8), 5);
+    // The far side sees them all; 10 is lost before the near gateway begins.
+    for psn in (0..100).filter(|psn| *psn != 10) {
+        let frames = if psn < 40 { vec![frame(psn)] } else { local(&mut near, &frame(psn)) };
+        frames.iter().for_each(|frame| drop(remote(&mut far, NOW_NS, frame)));
+    }
+    let mut arrived = Vec::new();
+    for psn in 10..100 {
+        for sent in local(&mut near, &frame(psn)).iter().filter(|sent| **sent != frame(21)) {
+            arrived.extend(remote(&mut far, NOW_NS, sent).iter().map(|frame| packet_of(frame)));
+        }
+    }
+    let numbers: Vec<u8> = arrived.iter().map(|packet| packet[11]).collect();
+    assert_eq!(numbers, (10..100).collect::<Vec<u8>>());
+    assert_eq!(far.counters().received.packets_recovered, 1);
+}
+
+#[test]
 fn other_frames_pass_bit_by_bit() {
     let (mut near, mut far) = (gateway(), gateway());
     let mut rng = SplitMix64::new(5);
@@ -153,7 +173,12 @@ fn a_frame_with_a_wrong_icrc_passes_and_is_not_coded() {
 
 #[test]
 fn random_and_damaged_frames_never_panic() {
-    let mut gateway = gateway();
+    let auto = Some(AutoConfig::default());
+    damage(gateway());
+    damage(Gateway::new(Config { auto, ..Config::new(None) }).unwrap());
+}
+
+fn damage(mut gateway: Gateway) {
     let mut rng = SplitMix64::new(11);
     for round in 0..60_000u32 {
         let look = [Look::V4, Look::V4Tagged, Look::V6][rng.below(3) as usize];
@@ -238,4 +263,49 @@ fn a_million_forged_numbers_cost_no_more_than_64_mib() {
     assert_eq!(counters.flows, (4096, 4096));
     assert!(counters.flows_evicted > 0 && counters.repairs_without_flow > 0);
     assert!(most <= 64 << 20, "{most} bytes");
+}
+
+/// A frame from a source address of its own.
+fn from_address(number: u32, packet: &[u8]) -> Vec<u8> {
+    let mut frame = frame_of(Look::V4, 0, packet, 5);
+    let ip = Layout::of(&frame).unwrap().ip;
+    frame[ip + 12..ip + 16].copy_from_slice(&number.to_be_bytes());
+    let layout = Layout::of(&frame).unwrap();
+    let icrc = layout.icrc(&frame);
+    frame[layout.end - 4..layout.end].copy_from_slice(&icrc);
+    frame
+}
+
+#[test]
+fn forged_addresses_cost_no_more_than_64_mib_where_strengths_are_chosen() {
+    let auto = Some(AutoConfig::default());
+    let mut gateway = Gateway::new(Config { auto, ..Config::new(None) }).unwrap();
+    let mut rng = SplitMix64::new(3);
+    let mut now_ns = NOW_NS;
+    let request = {
+        let mut packet = [0; 16];
+        let strength = Some("8:1".parse().unwrap());
+        RepairHeader::Request { strength }.emit(Qpn::from_bits(GATEWAYS), &mut packet);
+        packet
+    };
+    for round in 0..600u32 {
+        // Each pair loses every other packet for a while, and asks for something.
+        for number in 0..500 {
+            let packet = middle(7, if round < 4 { round } else { 3 + 2 * (round - 3) }, 1);
+            gateway.on_remote(now_ns, &from_address(number, &packet), &mut |_| {});
+        }
+        for _ in 0..100 {
+            let number = rng.next_u64() as u32;
+            gateway.on_remote(now_ns, &from_address(number, &request), &mut |_| {});
+            for psn in 0..5 {
+                gateway.on_local(now_ns, &from_address(number, &middle(9, psn, 1)), &mut |_| {});
+            }
+        }
+        now_ns += 5_000_000;
+    }
+    let bytes = gateway.memory_bytes();
+    println!("{bytes} bytes");
+    assert!(bytes <= 64 << 20, "{bytes}");
+    let counters = gateway.counters();
+    assert_eq!((counters.requests_received, counters.requests_granted), (60_000, 0));
 }

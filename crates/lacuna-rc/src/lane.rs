@@ -12,7 +12,7 @@
 //! Invariants: data packets are the same bytes with a shim and without; without one, a packet costs one
 //! comparison more.
 
-use crate::config::RcConfig;
+use crate::config::{RcConfig, Repair};
 use crate::responder::{Repairs, Responder, Taken};
 use crate::run::Run;
 use lacuna_lowar::{
@@ -97,12 +97,11 @@ impl ShimSettings {
     /// # Errors
     /// When no shim can have it.
     pub fn check(self) -> Result<(), StrengthError> {
-        self.shim(Qpn::from_bits(0)).map(drop)
+        self.shim(ShimConfig::new(Qpn::from_bits(0))).map(drop)
     }
 
     /// The shim to begin with; `None` if there is none yet.
-    fn shim(self, number: Qpn) -> Result<Option<Box<Shim>>, StrengthError> {
-        let plain = ShimConfig::new(number);
+    fn shim(self, plain: ShimConfig) -> Result<Option<Box<Shim>>, StrengthError> {
         let config = match self {
             Self::Off | Self::Accept => return Ok(None),
             Self::Auto => {
@@ -137,7 +136,8 @@ pub trait AnswerSink {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Lane {
-    number: Qpn,
+    /// A shim that sends no repairs.
+    plain: ShimConfig,
     responder: Responder,
     taken: Taken,
     shim: Option<Box<Shim>>,
@@ -229,11 +229,13 @@ impl Lane {
         settings: ShimSettings,
         responder: Responder,
     ) -> Result<Self, StrengthError> {
+        let mut plain = ShimConfig::new(config.number);
+        plain.decoder.goes_back = config.repair == Repair::GoBackN;
         Ok(Self {
-            number: config.number,
+            plain,
             responder,
             taken: Taken::default(),
-            shim: settings.shim(config.number)?,
+            shim: settings.shim(plain)?,
             accepts_repairs: settings != ShimSettings::Off,
             rtt_ns: None,
             waiting: Coded::default(),
@@ -303,7 +305,7 @@ impl Lane {
 
     #[cold]
     fn accept_repairs(&mut self) {
-        let mut shim = Shim::new(ShimConfig::new(self.number)).ok().map(Box::new);
+        let mut shim = Shim::new(self.plain).ok().map(Box::new);
         if let (Some(shim), Some(rtt_ns)) = (&mut shim, self.rtt_ns) {
             shim.set_hold_ns_max(rtt_ns / HOLDS_PER_RTT);
         }

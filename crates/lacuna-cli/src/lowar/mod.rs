@@ -15,10 +15,11 @@ use crate::output::{Output, conclude};
 use crate::{address, interrupt, units};
 use clap::{Args, Subcommand};
 use interface::{Frame, Interface};
-use lacuna_gateway::{Config, Gateway, Strength};
+use lacuna_gateway::{AutoConfig, Config, Gateway, Strength};
 use outbox::Outbox;
 use report::GatewayResult;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ Examples:
                                      inline: between a switch and a long path, at each end of it
   lacuna lowar gateway --local eth1 --remote eth0 --shim 8:1 --rtt 40ms
                                      more repairs, and the round trip if it is known
+  lacuna lowar gateway --local eth1 --remote eth0 --shim auto
+                                     as many repairs as losses need: the far end says how many
   lacuna lowar gateway --local eth1 --remote site-b.example.org
                                      a tunnel: at the other site the same with this one's name
 
@@ -67,8 +70,12 @@ struct GatewayArgs {
     /// Interface of the path; or the gateway at its other end, to which frames go in datagrams
     #[arg(long, value_name = "IF|HOST[:PORT]")]
     remote: String,
-    /// Repairs: C for R packets of a message, as R:C or mds:R:C, or off
-    #[arg(long, value_name = "R:C", default_value = "32:1", value_parser = shim)]
+    /// Repairs: C for R packets of a message, as R:C or mds:R:C; auto, as losses need; or off
+    ///
+    /// With auto a gateway watches what the path loses of the packets that come, and asks the far one for the
+    /// repairs that pay, which that one grants with auto alone. Both ends need it. At most 50 repairs for a
+    /// hundred packets are granted, and none before the round trip is known.
+    #[arg(long, value_name = "R:C|auto|off", default_value = "32:1", value_parser = shim)]
     shim: Shim,
     /// Short messages have only their share of the repairs
     #[arg(long)]
@@ -84,17 +91,45 @@ struct GatewayArgs {
     time: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Shim(Option<Strength>);
+/// How packets are protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shim {
+    Off,
+    Auto,
+    Fixed(Strength),
+}
+
+impl fmt::Display for Shim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("as losses need"),
+            Self::Fixed(strength) => strength.fmt(f),
+        }
+    }
+}
+
+impl Shim {
+    fn config(self) -> Config {
+        match self {
+            Self::Off => Config::new(None),
+            Self::Auto => Config { auto: Some(AutoConfig::default()), ..Config::new(None) },
+            Self::Fixed(strength) => Config::new(Some(strength)),
+        }
+    }
+}
 
 fn shim(text: &str) -> Result<Shim, String> {
-    if text == "off" {
-        return Ok(Shim(None));
-    }
-    let strength: Strength =
-        text.parse().map_err(|error| format!("{error}: use R:C like 32:1, mds:R:C, or off"))?;
-    match Gateway::new(Config::new(Some(strength))) {
-        Ok(_) => Ok(Shim(Some(strength))),
+    let shim = match text {
+        "off" => Shim::Off,
+        "auto" => Shim::Auto,
+        _ => Shim::Fixed(
+            text.parse()
+                .map_err(|error| format!("{error}: use R:C like 32:1, mds:R:C, auto, or off"))?,
+        ),
+    };
+    match Gateway::new(shim.config()) {
+        Ok(_) => Ok(shim),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -116,10 +151,10 @@ pub(crate) fn run(args: &LowarArgs, output: Output) -> Result<(), Failure> {
         round_trip_ns: args.rtt.map(|rtt| rtt.as_nanos() as u64),
         frame_bytes_max: remote.frame_bytes_max().max(local.frame_bytes_max()),
         seed: u64::from_le_bytes(seed),
-        ..Config::new(args.shim.0)
+        ..args.shim.config()
     };
     let gateway = Gateway::new(config).map_err(|error| Failure::Usage(error.to_string()))?;
-    output.note(&report::introduce(local.name(), &remote.describe(), args.shim.0));
+    output.note(&report::introduce(local.name(), &remote.describe(), args.shim));
     let mut service = Service {
         gateway,
         started: Instant::now(),
@@ -313,9 +348,9 @@ mod tests {
 
     #[test]
     fn a_strength_is_read_or_refused_in_words() {
-        assert!(shim("off").unwrap().0.is_none());
+        assert_eq!((shim("off"), shim("auto")), (Ok(Shim::Off), Ok(Shim::Auto)));
         for text in ["32:1", "mds:128:8"] {
-            assert_eq!(shim(text).unwrap().0.unwrap(), text.parse().unwrap());
+            assert_eq!(shim(text), Ok(Shim::Fixed(text.parse().unwrap())));
         }
         for text in ["32", "0:1", "mds:256:16", "lots"] {
             assert!(shim(text).is_err(), "{text}");
@@ -327,7 +362,7 @@ mod tests {
         let args = GatewayArgs {
             local: "lo".to_owned(),
             remote: "no-such-thing.invalid".to_owned(),
-            shim: Shim(None),
+            shim: Shim::Off,
             cap_short: false,
             rtt: None,
             listen: None,

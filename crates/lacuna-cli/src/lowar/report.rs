@@ -1,18 +1,17 @@
 //! What a gateway tells: a line at its start, one while it runs, and its counters at the end.
 
 use super::interface::Interface;
-use super::{Remote, Service};
+use super::{Remote, Service, Shim};
 use crate::failure::Ending;
 use crate::output::Output;
 use indicatif::ProgressBar;
-use lacuna_gateway::{Counters, Gateway, Strength};
+use lacuna_gateway::{Counters, Gateway};
 use serde::Serialize;
 
 const INTERVAL_NS: u64 = 500_000_000;
 
 /// The line at the start.
-pub(super) fn introduce(local: &str, remote: &str, strength: Option<Strength>) -> String {
-    let shim = strength.map_or("off".to_owned(), |strength| strength.to_string());
+pub(super) fn introduce(local: &str, remote: &str, shim: Shim) -> String {
     format!(
         "gateway between {local} and {remote}, repairs {shim}; frames that the card joined pass without \
          repairs: if there are any, ethtool -K {local} gro off lro off tso off gso off"
@@ -80,6 +79,20 @@ pub(super) struct GatewayResult {
     flows_to_path: u64,
     flows_from_path: u64,
     flows_evicted: u64,
+    requests_sent: u64,
+    requests_received: u64,
+    requests_granted: u64,
+    /// With `--shim auto`: strengths chosen, changes of the path that were found, strengths that the far gateway
+    /// did not grant, and losses in a row that were too many for any repairs.
+    strength_choices: u64,
+    path_changes: u64,
+    strengths_refused: u64,
+    outages: u64,
+    /// The strength that the far gateway was asked for last, and why; absent while nothing is known of the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strength_chosen: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strength_reason: Option<String>,
     round_trip_ns: u64,
     memory_bytes: usize,
     /// Frames that came faster than they were taken, by interface.
@@ -132,6 +145,17 @@ impl GatewayResult {
             flows_to_path: counters.flows.0,
             flows_from_path: counters.flows.1,
             flows_evicted: counters.flows_evicted,
+            requests_sent: counters.requests_sent,
+            requests_received: counters.requests_received,
+            requests_granted: counters.requests_granted,
+            strength_choices: counters.auto.choices,
+            path_changes: counters.auto.path_changes,
+            strengths_refused: counters.auto.refusals,
+            outages: counters.auto.outages,
+            strength_chosen: counters.chosen.map(|reason| {
+                reason.strength.map_or("off".to_owned(), |strength| strength.to_string())
+            }),
+            strength_reason: counters.chosen.map(|reason| reason.to_string()),
             round_trip_ns: counters.round_trip_ns,
             memory_bytes: service.gateway.memory_bytes(),
             local_receive_drops: local.receive_drops,
@@ -148,7 +172,7 @@ impl GatewayResult {
             + self.remote_receive_drops
             + self.local_send_drops
             + self.remote_send_drops;
-        format!(
+        let mut text = format!(
             "{:.1} s: {} frames to the path, {} coded, {} repairs\n\
              {} frames from the path, {} repairs, {} packets recovered, {} gaps given up\n\
              {} flows to the path and {} from it, round trip {:.1} ms; {drops} frames dropped here",
@@ -163,6 +187,16 @@ impl GatewayResult {
             self.flows_to_path,
             self.flows_from_path,
             self.round_trip_ns as f64 / 1e6,
-        )
+        );
+        if self.requests_sent + self.requests_received > 0 {
+            text += &format!(
+                "\nthe far gateway was asked for other repairs {} times, and asked {} times, {} of them granted",
+                self.requests_sent, self.requests_received, self.requests_granted
+            );
+        }
+        if let Some(reason) = &self.strength_reason {
+            text += &format!("\nchosen {reason}");
+        }
+        text
     }
 }

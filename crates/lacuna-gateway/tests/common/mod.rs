@@ -139,6 +139,11 @@ impl World {
         }
     }
 
+    /// The path is another one from now on; what is under way arrives.
+    pub(crate) fn set_path(&mut self, pipe: &PipeConfig) {
+        self.pipes = [Pipe::new(pipe.clone(), 2, 0), Pipe::new(pipe.clone(), 2, 100)];
+    }
+
     fn carry(&mut self, from: usize, frame: &[u8]) {
         self.path_frames += 1;
         let pipe = &mut self.pipes[from];

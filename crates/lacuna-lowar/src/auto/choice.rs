@@ -49,8 +49,8 @@ pub(super) fn candidates(
     percent_max: u16,
     circumstances: &Circumstances,
 ) -> Vec<Strength> {
-    let Circumstances { packet_ns, rtt_ns, packet_bytes, message_packets } = *circumstances;
-    let packets_max = rtt_ns / 4 * 7 / 8 / packet_ns.max(1);
+    let Circumstances { packet_ns, packet_bytes, message_packets, .. } = *circumstances;
+    let packets_max = hold_packets(circumstances) * 7 / 8;
     let mut candidates = Vec::new();
     for code in [CodeKind::Xor, CodeKind::Mds] {
         for repairs in REPAIRS.into_iter().filter(|repairs| *repairs <= config.repairs_max) {
@@ -83,6 +83,17 @@ pub(super) fn candidates(
     // Of equals XOR is first.
     candidates.sort_by(|a, b| share(*a).total_cmp(&share(*b)));
     candidates
+}
+
+/// Packets that come while a decoder holds a gap open.
+fn hold_packets(circumstances: &Circumstances) -> u64 {
+    circumstances.rtt_ns / 4 / circumstances.packet_ns.max(1)
+}
+
+/// Whether a block comes before its gaps are given up. The candidates are an eighth shorter, so that a flow whose
+/// pace varies keeps its strength.
+pub(super) fn is_in_time(strength: Strength, circumstances: &Circumstances) -> bool {
+    u64::from(strength.block_packets + strength.repairs) <= hold_packets(circumstances)
 }
 
 /// Repairs for each packet.

@@ -37,10 +37,10 @@ pub use fit::LossFit;
 pub use reason::Reason;
 
 use crate::packet::{Kind, Packet, class_of};
-use choice::{Choice, Judge, candidates};
+use choice::{Choice, Judge, candidates, is_in_time};
 use config::Circumstances;
 use evidence::Evidence;
-use lacuna_wire::rc::{BlockHeader, Strength};
+use lacuna_wire::rc::{BlockHeader, REPAIR_OPCODE, RepairHeader, Strength};
 use requests::Requests;
 use trail::Trail;
 
@@ -154,6 +154,48 @@ impl Auto {
         }
     }
 
+    /// A packet came from the path, from the BTH to the pad: of the connection, or of the peer's shim. For a
+    /// caller without a [`Shim`](crate::Shim), whose decoder is another one's work.
+    pub fn on_receive(&mut self, now_ns: u64, packet: &[u8]) {
+        if packet.first() != Some(&REPAIR_OPCODE) {
+            if let Some(packet) = Packet::parse(packet) {
+                self.on_packet(now_ns, &packet);
+            }
+            return;
+        }
+        match RepairHeader::parse(packet, 0) {
+            Ok((_, RepairHeader::Repair { block, index }, _)) => {
+                self.on_repair(now_ns, &block, index);
+            }
+            Ok((_, RepairHeader::Announce { strength, .. }, _)) => self.on_strength(strength),
+            Ok((_, RepairHeader::Request { .. }, _)) | Err(_) => {}
+        }
+    }
+
+    /// The packets that come next are of another flow on the same path. What is missing of this one is lost;
+    /// what is known of the path, and what the peer was asked for, stays.
+    pub fn on_other_flow(&mut self, now_ns: u64) {
+        self.judge(now_ns, u64::MAX, (0, 0));
+        self.requests_trail.trail.on_other_flow();
+        self.answers_trail.trail.on_other_flow();
+        self.rate.packets = 0;
+    }
+
+    /// Tells the evidence what is certain at a time. Requests and answers went over one path: for the evidence
+    /// they are one behind the other.
+    fn judge(&mut self, now_ns: u64, at_ns: u64, window_ns: (u64, u64)) {
+        let Self { evidence, position, .. } = self;
+        for followed in [&mut self.requests_trail, &mut self.answers_trail] {
+            let before = followed.judged;
+            let judged = followed.trail.judge(at_ns, window_ns, |at, packets| {
+                evidence.on_lost(now_ns, *position + at.saturating_sub(before), packets);
+            });
+            followed.judged = judged.max(before);
+            *position += followed.judged - before;
+        }
+        evidence.on_judged(now_ns, *position);
+    }
+
     /// A packet of the connection came from the path.
     pub(crate) fn on_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
         self.rate.on_packet(now_ns, self.pause_ns());
@@ -189,28 +231,13 @@ impl Auto {
 
     /// Looks at what has come, and says what the peer is to be asked for now, if anything. `late_ns` is how
     /// late packets of this path may be. To be called after packets were taken.
-    pub(crate) fn poll(
-        &mut self,
-        now_ns: u64,
-        rtt_ns: u64,
-        late_ns: u64,
-    ) -> Option<Option<Strength>> {
+    pub fn poll(&mut self, now_ns: u64, rtt_ns: u64, late_ns: u64) -> Option<Option<Strength>> {
         self.rtt_ns = rtt_ns;
         let slice_ns = (rtt_ns / 4).clamp(SLICE_NS_MIN, SLICE_NS);
         // Not as long as a round trip: what comes then was sent again.
         let window_ns_max = if rtt_ns == 0 { late_ns } else { rtt_ns / 3 };
         let window_ns = (late_ns.max(rtt_ns / 32), window_ns_max);
-        let Self { evidence, position, .. } = self;
-        for followed in [&mut self.requests_trail, &mut self.answers_trail] {
-            // They went over one path: one behind the other, for the evidence.
-            let before = followed.judged;
-            let judged = followed.trail.judge(now_ns, window_ns, |at, packets| {
-                evidence.on_lost(now_ns, *position + at.saturating_sub(before), packets);
-            });
-            followed.judged = judged.max(before);
-            *position += followed.judged - before;
-        }
-        evidence.on_judged(now_ns, *position);
+        self.judge(now_ns, now_ns, window_ns);
         if let Some(has_changed) = self.evidence.close(now_ns, slice_ns) {
             self.counters.outages = self.evidence.outages();
             self.counters.path_changes += u64::from(has_changed);
@@ -258,7 +285,9 @@ impl Auto {
         // The peer may have another one than was chosen, by its own will.
         let before = self.requests.wanted();
         let since_ns = self.reason.map_or(0, |reason| reason.since_ns);
-        let goodput_before = judge.goodput(before);
+        // A strength that was chosen for a faster flow may have blocks that come too late: they save nothing.
+        let is_of_use = before.is_none_or(|strength| is_in_time(strength, &circumstances));
+        let goodput_before = judge.goodput(before.filter(|_| is_of_use));
         let lasted_ns = now_ns.saturating_sub(since_ns).max(1);
         let gain_min = (CHANGE_NS as f64 / lasted_ns as f64).max(GAIN_MIN);
         let is_better = best.goodput > goodput_before * (1.0 + gain_min);

@@ -13,6 +13,7 @@ struct Flow {
     auto: Auto,
     random: SplitMix64,
     now_ns: u64,
+    packet_ns: u64,
     psn: u32,
     asked: Vec<(u64, Option<Strength>)>,
 }
@@ -20,7 +21,8 @@ struct Flow {
 impl Flow {
     fn new() -> Self {
         let auto = Auto::new(AutoConfig::default());
-        Self { auto, random: SplitMix64::new(5), now_ns: 0, psn: 0, asked: Vec::new() }
+        let random = SplitMix64::new(5);
+        Self { auto, random, now_ns: 0, packet_ns: PACKET_NS, psn: 0, asked: Vec::new() }
     }
 
     fn take(&mut self, psn: u32) {
@@ -48,7 +50,7 @@ impl Flow {
                 self.take(self.psn);
             }
             self.psn += 1;
-            self.now_ns += PACKET_NS;
+            self.now_ns += self.packet_ns;
             if let Some(strength) = self.auto.poll(self.now_ns, rtt_ns, 0) {
                 self.asked.push((self.now_ns, strength));
             }
@@ -96,6 +98,22 @@ fn nothing_is_asked_for_before_the_round_trip_is_known() {
     assert!(flow.asked.is_empty() && flow.auto.reason().is_none());
     flow.run(5_000, 10_000, RTT_NS);
     assert!(!flow.asked.is_empty());
+}
+
+#[test]
+fn a_flow_that_has_become_slow_gets_blocks_that_come_in_time() {
+    let mut flow = Flow::new();
+    flow.run(20_000, 10_000, RTT_NS);
+    let (_, long) = *flow.asked.last().unwrap();
+    flow.auto.on_strength(long.unwrap());
+    flow.packet_ns = 40 * PACKET_NS;
+    flow.run(20_000, 10_000, RTT_NS);
+    let (_, short) = *flow.asked.last().unwrap();
+    let packets =
+        |strength: Option<Strength>| strength.map_or(0, |it| it.block_packets + it.repairs);
+    assert!(packets(long) > 40, "{long:?}");
+    // 116 packets in a round trip.
+    assert!((3..=29).contains(&packets(short)), "{short:?}");
 }
 
 #[test]
@@ -152,4 +170,18 @@ fn memory_is_bounded_whatever_comes() {
         flow.auto.memory_bytes()
     };
     assert!(steady < 48 << 10, "{steady}");
+}
+
+#[test]
+fn flows_of_one_path_may_follow_each_other() {
+    // Each of a hundred flows is short, and its numbers are anywhere.
+    let mut flow = Flow::new();
+    for next in 0..100u32 {
+        flow.psn = next.wrapping_mul(7_654_321) & 0x7f_ffff;
+        flow.auto.on_other_flow(flow.now_ns);
+        flow.run(1_000, 10_000, RTT_NS);
+    }
+    let fit = flow.auto.reason().unwrap().loss;
+    assert!((0.008..0.012).contains(&fit.loss) && fit.burst_losses < 1.1, "{fit:?}");
+    assert_eq!(flow.auto.counters().outages, 0);
 }

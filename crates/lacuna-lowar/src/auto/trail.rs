@@ -94,6 +94,11 @@ impl Trail {
         Some(mean.unwrap_or(LONG_PACKETS).max(open).max(1))
     }
 
+    /// Another flow of the same path is followed from its next packet on.
+    pub(super) fn on_other_flow(&mut self) {
+        *self = Self { position: self.position, late_ns: self.late_ns, ..Self::default() };
+    }
+
     /// A packet of the connection came.
     pub(super) fn on_packet(&mut self, now_ns: u64, packet: &Packet<'_>) {
         let (begins, ends, numbers) = match packet.kind {

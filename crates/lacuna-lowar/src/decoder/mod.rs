@@ -68,13 +68,17 @@ pub struct DecoderConfig {
     pub destination: Qpn,
     /// Longest time that a gap stays open; a quarter of the round trip, if it is known.
     pub hold_ns_max: u64,
+    /// Whether the sender sends everything again from a lost packet on. Then repairs of a lower number say
+    /// that it went back, also where nothing is missing here: the packet was lost before the flow was
+    /// protected. Else the flow would not be repaired before it is back where it was.
+    pub goes_back: bool,
 }
 
 impl DecoderConfig {
     /// For a path of which nothing is known.
     #[must_use]
     pub fn new(destination: Qpn) -> Self {
-        Self { destination, hold_ns_max: HOLD_NS_MAX_DEFAULT }
+        Self { destination, hold_ns_max: HOLD_NS_MAX_DEFAULT, goes_back: false }
     }
 }
 
@@ -151,6 +155,7 @@ struct Gap {
 #[derive(Debug)]
 pub struct Decoder {
     hold_ns_max: u64,
+    goes_back: bool,
     facts: Facts,
     /// How the sender protects its blocks, of the block that is open or comes next.
     strength: Option<Strength>,
@@ -170,6 +175,8 @@ pub struct Decoder {
     handed_to: u64,
     /// How often the flow went back, as its repairs say, modulo 256.
     round: u8,
+    /// The number behind the last packet that was sent again.
+    again: Option<u64>,
     /// Blocks since the last repair.
     silent_blocks: u32,
     pace: Pace,
@@ -180,9 +187,10 @@ impl Decoder {
     /// A decoder that has seen nothing yet.
     #[must_use]
     pub fn new(config: DecoderConfig) -> Self {
-        let DecoderConfig { destination, hold_ns_max } = config;
+        let DecoderConfig { destination, hold_ns_max, goes_back } = config;
         Self {
             hold_ns_max,
+            goes_back,
             facts: Facts { destination, migration: 0, mtu: None, mixed: None },
             strength: None,
             codec: None,
@@ -196,6 +204,7 @@ impl Decoder {
             gap: None,
             handed_to: 0,
             round: 0,
+            again: None,
             silent_blocks: 0,
             pace: Pace::default(),
             counters: DecoderCounters::default(),
@@ -289,6 +298,7 @@ impl Decoder {
                 // A duplicate, or asked for again.
                 self.mix(now_ns, shared);
             }
+            self.again = Some(psn + 1);
             return up.take(bytes, How::Passed);
         }
         if psn == next {
@@ -354,6 +364,7 @@ impl Decoder {
     fn start_at(&mut self, psn: u64) {
         self.grid = Grid::at(psn);
         self.state = State::Tracking;
+        self.again = None;
     }
 
     /// Hands up the packet with the number that continues.

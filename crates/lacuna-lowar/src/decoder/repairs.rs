@@ -30,7 +30,8 @@ impl Decoder {
             return;
         }
         // Newer by less than half of the rounds.
-        if header.round != self.round && header.round.wrapping_sub(self.round) < 1 << 7 {
+        let is_newer = header.round != self.round && header.round.wrapping_sub(self.round) < 1 << 7;
+        if is_newer {
             self.round = header.round;
             self.mix(now_ns, shared);
         }
@@ -47,6 +48,17 @@ impl Decoder {
                 return;
             }
             State::Tracking => {}
+        }
+        if is_newer
+            && self.goes_back
+            && self.queue.is_empty()
+            && let Some(again) = self.again.filter(|again| (end..next).contains(again))
+        {
+            // Nothing is missing here, so the connection lacks a packet that was lost before the flow was
+            // protected. What is sent again has repairs, of which none would be used before the flow is back
+            // where it was.
+            self.start_at(again);
+            return;
         }
         if end <= next {
             // Nothing is missing. If the grid here is another one, that of the repair goes on.
