@@ -1,10 +1,10 @@
 //! Figures 3b and 10: completion time of messages of 1 MB, one by one, over 40 ms.
 
-use super::{FIGURES, MS_NS, NAME, RATE_BITS_PER_S, Scheme, losses};
+use super::{MS_NS, NAME, RATE_BITS_PER_S, Scheme, loss_axis, loss_place, losses, title};
 use crate::cells::{Lab, Stopped};
 use crate::connections::Workload;
-use crate::outcome::{Csv, Outcome, Statement};
-use lacuna_planner::chart::{Axis, Chart, Series, power};
+use crate::outcome::{Csv, Item, Outcome, Statement};
+use lacuna_planner::chart::{Axis, Chart, Series};
 
 pub(super) fn figure_10(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     let schemes = [
@@ -50,14 +50,14 @@ pub(super) fn figure_10(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     }
     let lines = |value: &dyn Fn(Scheme, f64) -> f64| -> Vec<Series> {
         let line = |scheme: &Scheme| {
-            let lossy = grid.iter().filter(|loss| **loss > 0.0);
-            Series::new(scheme.name, lossy.map(|loss| (*loss, value(*scheme, *loss))).collect())
+            let point = |loss: &f64| (loss_place(*loss), value(*scheme, *loss));
+            Series::new(scheme.name, grid.iter().map(point).collect())
         };
         schemes.iter().map(line).collect()
     };
     let chart = |title: &str, series| Chart {
         title: title.to_owned(),
-        x: Axis::log("loss of packets, both ways", power),
+        x: loss_axis(),
         y: Axis::linear("ms"),
         series,
         marks: Vec::new(),
@@ -97,13 +97,16 @@ pub(super) fn figure_10(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     }
     Ok(Outcome {
         paper: NAME,
-        figure: 10,
-        title: FIGURES[2].1.to_owned(),
+        item: Item::Figure(10),
+        live: false,
+        title: title(Item::Figure(10)),
         workload: format!(
             "{messages} WRITEs of 1 MiB one by one, MTU 1024, 10 Gbit/s, 40 ms, losses both ways, {seeds} seeds pooled, virtual time"
         ),
         statements,
         charts,
+        rows: None,
+        remarks: Vec::new(),
         csv,
     })
 }
