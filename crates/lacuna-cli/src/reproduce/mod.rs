@@ -9,7 +9,7 @@ mod bulk;
 #[cfg(target_os = "linux")]
 mod live;
 
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::interrupt;
 use crate::output::{Output, conclude};
 use crate::planner::{self, FiguresArgs};
@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lacuna_reproduce::cells::{Effort, Lab};
 use lacuna_reproduce::lowar;
 use lacuna_reproduce::outcome::{Item, Rows, Statement, WriteError, Written};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -35,7 +36,7 @@ Examples:
 ///
 /// Each figure becomes an SVG and a CSV, and each statement of the paper a verdict: holds, exceeded, or
 /// differs, and why. The experiments run in virtual time with the transport's own code, so no network is
-/// needed and the same seed gives the same losses.
+/// needed and the same seed gives the same losses. With --live real programs are measured instead.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct ReproduceArgs {
@@ -110,7 +111,7 @@ fn reproduce_lowar(args: &LowarArgs, output: Output) -> Result<(), Failure> {
         let Some(written) = one(item, effort, out, output)? else {
             return Err(Failure::Interrupted);
         };
-        conclude(None, report(&written, output))?;
+        conclude(None, report(&written, &Ending::default(), output))?;
     }
     Ok(())
 }
@@ -184,9 +185,18 @@ impl From<WriteError> for Failure {
     }
 }
 
-fn report(written: &Written, output: Output) -> Result<(), Failure> {
+/// What `--json` prints for each figure or table.
+#[derive(Debug, Serialize)]
+struct Told<'w> {
+    #[serde(flatten)]
+    written: &'w Written,
+    #[serde(flatten)]
+    ending: &'w Ending,
+}
+
+fn report(written: &Written, ending: &Ending, output: Output) -> Result<(), Failure> {
     if output.json {
-        return output.object(written);
+        return output.object(&Told { written, ending });
     }
     let Written { item, title, svg, csv, workload, statements, rows, remarks, .. } = written;
     output.line(&format!("{}: {title}: {svg}, {csv}", item.words()))?;

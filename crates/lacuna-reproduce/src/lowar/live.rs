@@ -197,6 +197,8 @@ pub struct Measurement {
     pub time_s: f64,
     /// The path's seed of the first run.
     pub seed: u64,
+    /// Runs that there should be.
+    pub planned: usize,
     /// Each run's numbers, or why there are none.
     pub runs: Vec<(Run, Result<Measured, String>)>,
 }
@@ -313,6 +315,10 @@ impl Measurement {
             .filter_map(|(run, measured)| Some((run, measured.as_ref().err()?)))
             .map(|(run, why)| format!("No number for {}: {why}", run.words()))
             .collect();
+        let done = self.runs.len();
+        if done < self.planned {
+            remarks.push(format!("{done} of {} runs were done", self.planned));
+        }
         let dropped = |(_, measured): &&(Run, Result<Measured, String>)| {
             measured.as_ref().is_ok_and(|measured| measured.dropped_frames > DROPPED_FRAMES_FEW)
         };

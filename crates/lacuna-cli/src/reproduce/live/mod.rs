@@ -7,7 +7,7 @@
 
 mod run;
 
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::interrupt;
 use crate::output::{Output, conclude};
 use crate::units;
@@ -68,6 +68,7 @@ pub(super) fn measure(
         rate_bits_per_s: args.rate,
         time_s: time.as_secs_f64(),
         seed: args.seed,
+        planned: runs.len(),
         runs: Vec::new(),
     };
     let mut ended = None;
@@ -97,12 +98,18 @@ pub(super) fn measure(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let told = report(&all, items, folder, output);
+    let told = report(&all, items, folder, &Ending::of(ended.as_ref()), output);
     conclude(ended, told)
 }
 
 /// Reports what there is; nothing if no run has numbers.
-fn report(all: &Measurement, items: &[Item], folder: &Path, output: Output) -> Result<(), Failure> {
+fn report(
+    all: &Measurement,
+    items: &[Item],
+    folder: &Path,
+    ending: &Ending,
+    output: Output,
+) -> Result<(), Failure> {
     if all.runs.iter().all(|(_, numbers)| numbers.is_err()) {
         return match all.runs.first() {
             Some((run, Err(why))) => Err(Failure::Local(format!("{}: {why}", run.words()))),
@@ -111,7 +118,7 @@ fn report(all: &Measurement, items: &[Item], folder: &Path, output: Output) -> R
     }
     for item in items {
         if let Some(outcome) = live::outcome(*item, all) {
-            super::report(&outcome.write(folder)?, output)?;
+            super::report(&outcome.write(folder)?, ending, output)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use crate::outcome::Verdict;
 
 /// Numbers as on a perfect machine: go-back-N by its closed form, the others without any cost.
 fn numbers(run: &Run, rate_bits_per_s: u64) -> Measured {
-    let all = Measurement { rate_bits_per_s, time_s: 1.0, seed: 1, runs: Vec::new() };
+    let all = Measurement { rate_bits_per_s, time_s: 1.0, seed: 1, planned: 0, runs: Vec::new() };
     let goodput = match run.transport {
         Transport::Cubic if run.loss > 0.0 => 1e7,
         _ => all.closed_form(*run).unwrap_or_else(|| all.goodput_max(*run)),
@@ -27,8 +27,9 @@ fn numbers(run: &Run, rate_bits_per_s: u64) -> Measured {
 fn measurement(effort: Effort) -> Measurement {
     let rate_bits_per_s = 1_000_000_000;
     let runs = runs(&EXPERIMENTS.map(|(item, _)| item), effort);
+    let planned = runs.len();
     let runs = runs.into_iter().map(|run| (run, Ok(numbers(&run, rate_bits_per_s)))).collect();
-    Measurement { rate_bits_per_s, time_s: 6.0, seed: 1, runs }
+    Measurement { rate_bits_per_s, time_s: 6.0, seed: 1, planned, runs }
 }
 
 #[test]
@@ -105,6 +106,15 @@ fn runs_without_numbers_leave_statements_out_and_are_told() {
     assert!(outcome.remarks[0].contains("the server is lost"), "{:?}", outcome.remarks);
     assert!(outcome.remarks[4].starts_with("In 4 of 24 runs"), "{:?}", outcome.remarks);
     assert_eq!(outcome.rows.expect("rows").rows[0][2], "-");
+}
+
+#[test]
+fn a_measurement_that_was_ended_says_how_far_it_came() {
+    let mut all = measurement(Effort::Quick);
+    assert!(outcome(Item::Figure(9), &all).expect("it is measured").remarks.is_empty());
+    all.runs.truncate(5);
+    let outcome = outcome(Item::Figure(9), &all).expect("it is measured");
+    assert_eq!(outcome.remarks, ["5 of 24 runs were done"]);
 }
 
 #[test]
