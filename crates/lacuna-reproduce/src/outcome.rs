@@ -142,7 +142,7 @@ pub struct Outcome {
     pub charts: Vec<Chart>,
     /// What people are shown as rows, if anything is.
     pub rows: Option<Rows>,
-    /// What went wrong, in sentences.
+    /// What went wrong or has to be known, in sentences.
     pub remarks: Vec<String>,
     /// All numbers.
     pub csv: Csv,
@@ -180,7 +180,7 @@ pub struct Written {
     /// Rows for people; other tools read the file.
     #[serde(skip)]
     pub rows: Option<Rows>,
-    /// What went wrong, in sentences.
+    /// What went wrong or has to be known, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }

@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  lacuna reproduce lowar --out lowar    all figures of LoWAR, a coarse grid, some minutes
+  lacuna reproduce lowar --out lowar    all of LoWAR on a coarse grid: half an hour of
+                                        processor time
   lacuna reproduce lowar 9 --full       figure 9 on the paper's grid, five seeds
   lacuna reproduce lowar table1         what the shim takes of memory
   lacuna reproduce lowar --live         goodput and processor time of real programs over an
