@@ -4,9 +4,10 @@
 use lacuna_planner::ChartError;
 use lacuna_planner::chart::{Chart, Drawing};
 use serde::Serialize;
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// How a statement of a paper stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -75,13 +76,62 @@ impl Statement {
     }
 }
 
-/// A figure's experiment, done again.
+/// What of a paper is done again. Written as on command lines: `9`, `table1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Item {
+    /// A figure, by its number.
+    Figure(u32),
+    /// A table, by its number.
+    Table(u32),
+}
+
+impl Display for Item {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Figure(number) => write!(f, "{number}"),
+            Self::Table(number) => write!(f, "table{number}"),
+        }
+    }
+}
+
+/// A text that names neither a figure nor a table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is neither a figure nor a table: use a number like 9, or table1")]
+pub struct ItemError(String);
+
+impl FromStr for Item {
+    type Err = ItemError;
+
+    fn from_str(text: &str) -> Result<Self, ItemError> {
+        let number = |digits: &str| digits.parse().map_err(|_| ItemError(text.to_owned()));
+        match text.strip_prefix("table") {
+            Some(digits) => number(digits).map(Self::Table),
+            None => number(text).map(Self::Figure),
+        }
+    }
+}
+
+impl Item {
+    /// In words: "figure 9".
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::Figure(number) => format!("figure {number}"),
+            Self::Table(number) => format!("table {number}"),
+        }
+    }
+}
+
+/// An experiment, done again.
 #[derive(Debug)]
 pub struct Outcome {
     /// The paper's name on command lines.
     pub paper: &'static str,
-    /// Number of the figure.
-    pub figure: u32,
+    /// The figure or table.
+    pub item: Item,
+    /// Whether real programs were measured, and not virtual time.
+    pub live: bool,
     /// What it shows.
     pub title: String,
     /// What was run.
@@ -90,8 +140,21 @@ pub struct Outcome {
     pub statements: Vec<Statement>,
     /// The drawing's charts.
     pub charts: Vec<Chart>,
+    /// What people are shown as rows, if anything is.
+    pub rows: Option<Rows>,
+    /// What went wrong or has to be known, in sentences.
+    pub remarks: Vec<String>,
     /// All numbers.
     pub csv: Csv,
+}
+
+/// Rows for people, under a header.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rows {
+    /// The columns' names.
+    pub header: Vec<String>,
+    /// Each as long as the header.
+    pub rows: Vec<Vec<String>>,
 }
 
 /// An outcome whose files were written.
@@ -99,8 +162,11 @@ pub struct Outcome {
 pub struct Written {
     /// The paper.
     pub paper: &'static str,
-    /// Number of the figure.
-    pub figure: u32,
+    /// `"figure": 9`, or `"table": 1`.
+    #[serde(flatten)]
+    pub item: Item,
+    /// Whether real programs were measured, and not virtual time.
+    pub live: bool,
     /// What it shows.
     pub title: String,
     /// What was run.
@@ -111,6 +177,12 @@ pub struct Written {
     pub csv: String,
     /// The paper's statements, and ours.
     pub statements: Vec<Statement>,
+    /// Rows for people; other tools read the file.
+    #[serde(skip)]
+    pub rows: Option<Rows>,
+    /// What went wrong or has to be known, in sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
 }
 
 /// An outcome could not be written. This machine's fault.
@@ -135,7 +207,8 @@ impl Outcome {
     /// # Errors
     /// When a file cannot be written.
     pub fn write(self, folder: &Path) -> Result<Written, WriteError> {
-        let name = format!("{}-figure-{}", self.paper, self.figure);
+        let kind = if self.live { "-live" } else { "" };
+        let name = format!("{}-{}{kind}", self.paper, self.item.words().replace(' ', "-"));
         let (svg, csv) = (folder.join(format!("{name}.svg")), folder.join(format!("{name}.csv")));
         let lines = |statement: &Statement| {
             let Statement { section, paper, ours, verdict, why } = statement;
@@ -144,20 +217,29 @@ impl Outcome {
         };
         let mut notes = vec![self.workload.clone()];
         notes.extend(self.statements.iter().flat_map(lines));
-        let title = format!("Figure {}: {}", self.figure, self.title);
+        notes.extend(self.remarks.iter().cloned());
+        let title = format!("{}: {}", capitalized(&self.item.words()), self.title);
         Drawing { title, charts: self.charts, is_common_y: false, notes }.write(&svg)?;
         std::fs::write(&csv, &self.csv.0)
             .map_err(|source| WriteError::Csv { path: csv.clone(), source })?;
         Ok(Written {
             paper: self.paper,
-            figure: self.figure,
+            item: self.item,
+            live: self.live,
             title: self.title,
             workload: self.workload,
             svg: svg.display().to_string(),
             csv: csv.display().to_string(),
             statements: self.statements,
+            rows: self.rows,
+            remarks: self.remarks,
         })
     }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Numbers for other tools.

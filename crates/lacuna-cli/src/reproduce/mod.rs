@@ -1,20 +1,35 @@
 //! `lacuna reproduce`: the papers' experiments, done again.
+//!
+//! Virtual time needs no network and is the same everywhere; `--live` (Linux) measures real programs on this
+//! machine, whose numbers are this machine's. Workloads, statements and verdicts are in `lacuna_reproduce`;
+//! here are the command line, the processes of live runs (`live`), and how outcomes are printed.
 
-use crate::failure::Failure;
+#[cfg(target_os = "linux")]
+mod bulk;
+#[cfg(target_os = "linux")]
+mod live;
+
+use crate::failure::{Ending, Failure};
 use crate::interrupt;
 use crate::output::{Output, conclude};
 use crate::planner::{self, FiguresArgs};
 use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use lacuna_reproduce::cells::{Effort, Lab};
 use lacuna_reproduce::lowar;
-use lacuna_reproduce::outcome::{Statement, WriteError, Written};
+use lacuna_reproduce::outcome::{Item, Rows, Statement, WriteError, Written};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  lacuna reproduce lowar --out lowar    all figures of LoWAR, a coarse grid, some minutes
+  lacuna reproduce lowar --out lowar    all of LoWAR on a coarse grid: half an hour of
+                                        processor time
   lacuna reproduce lowar 9 --full       figure 9 on the paper's grid, five seeds
+  lacuna reproduce lowar table1         what the shim takes of memory
+  lacuna reproduce lowar --live         goodput and processor time of real programs over an
+                                        emulated path, beside TCP: 4 minutes
   lacuna reproduce lowar --list         what there is
   lacuna reproduce sdr --out sdr        the figures of SDR-RDMA, as lacuna figures draws them";
 
@@ -22,7 +37,7 @@ Examples:
 ///
 /// Each figure becomes an SVG and a CSV, and each statement of the paper a verdict: holds, exceeded, or
 /// differs, and why. The experiments run in virtual time with the transport's own code, so no network is
-/// needed and the same seed gives the same losses.
+/// needed and the same seed gives the same losses. With --live real programs are measured instead.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct ReproduceArgs {
@@ -32,67 +47,113 @@ pub(crate) struct ReproduceArgs {
 
 #[derive(Debug, Subcommand)]
 enum Paper {
-    /// LoWAR: repairs below a reliable connection; figures 3 and 9 to 13
+    /// LoWAR: repairs below a reliable connection; figures 3 and 9 to 13, table I
     Lowar(LowarArgs),
     /// SDR-RDMA: the same as lacuna figures
     Sdr(FiguresArgs),
+    // For runs of --live.
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Tcp(bulk::TcpArgs),
 }
 
 #[derive(Debug, Args)]
 struct LowarArgs {
-    /// Figures of the paper; all if none is given
+    /// Figures and tables of the paper, such as 9 and table1; all if none is given
     #[arg(value_name = "FIGURE")]
-    figures: Vec<u32>,
+    items: Vec<Item>,
     /// Folder to write to; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "reproduced")]
     out: PathBuf,
-    /// The paper's grid with five seeds, instead of a coarse one; hours of processor time
+    /// The paper's grid with five seeds, instead of a coarse one; hours of processor time. With --live, more
+    /// losses, 80 ms, 16 and 32 connections: 40 minutes
     #[arg(long)]
     full: bool,
-    /// Only list the figures
-    #[arg(long, conflicts_with_all = ["full", "figures"])]
+    /// Only list what there is
+    #[arg(long, conflicts_with_all = ["full", "items"])]
     list: bool,
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    live: live::LiveArgs,
+}
+
+impl LowarArgs {
+    fn is_live(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return self.live.live;
+        #[cfg(not(target_os = "linux"))]
+        false
+    }
 }
 
 pub(crate) fn run(args: &ReproduceArgs, output: Output) -> Result<(), Failure> {
     match &args.paper {
         Paper::Lowar(args) => reproduce_lowar(args, output),
         Paper::Sdr(args) => planner::figures(args, output),
+        #[cfg(target_os = "linux")]
+        Paper::Tcp(args) => bulk::run(args, output),
     }
 }
 
 fn reproduce_lowar(args: &LowarArgs, output: Output) -> Result<(), Failure> {
     if args.list {
-        return lowar::FIGURES
-            .iter()
-            .try_for_each(|(figure, title)| output.line(&format!("{figure:>3}  {title}")));
+        return list(output);
     }
-    let known = lowar::FIGURES.map(|(figure, _)| figure);
-    if let Some(other) = args.figures.iter().find(|figure| !known.contains(figure)) {
-        let known = known.map(|figure| figure.to_string()).join(", ");
-        let text =
-            format!("figure {other} of LoWAR is not among those that can be done again: {known}");
-        return Err(Failure::Usage(text));
-    }
+    let items = chosen(&args.items, args.is_live())?;
     interrupt::install()?;
     let out = &args.out;
     std::fs::create_dir_all(out).map_err(|error| Failure::file("make", out, &error))?;
-    let mut figures = if args.figures.is_empty() { known.to_vec() } else { args.figures.clone() };
-    figures.sort_unstable();
-    figures.dedup();
     let effort = if args.full { Effort::Full } else { Effort::Quick };
-    for figure in figures {
-        let Some(written) = one(figure, effort, out, output)? else {
+    #[cfg(target_os = "linux")]
+    if args.is_live() {
+        return live::measure(&args.live, &items, effort, out, output);
+    }
+    for item in items {
+        let Some(written) = one(item, effort, out, output)? else {
             return Err(Failure::Interrupted);
         };
-        conclude(None, report(&written, output))?;
+        conclude(None, report(&written, &Ending::default(), output))?;
     }
     Ok(())
 }
 
-/// Does one figure; `None` if it was interrupted.
+fn list(output: Output) -> Result<(), Failure> {
+    for (item, title) in lowar::EXPERIMENTS {
+        output.line(&format!("{:>6}  {title}", item.to_string()))?;
+    }
+    if cfg!(target_os = "linux") {
+        output.line("with --live:")?;
+        for (item, title) in lowar::live::EXPERIMENTS {
+            output.line(&format!("{:>6}  {title}", item.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is to be done, in order: all there is if nothing was asked for.
+fn chosen(asked: &[Item], is_live: bool) -> Result<Vec<Item>, Failure> {
+    let known: Vec<Item> = match is_live {
+        true => lowar::live::EXPERIMENTS.map(|(item, _)| item).into(),
+        false => lowar::EXPERIMENTS.map(|(item, _)| item).into(),
+    };
+    if let Some(other) = asked.iter().find(|item| !known.contains(item)) {
+        let known: Vec<String> = known.iter().map(Item::to_string).collect();
+        let how = if is_live { "measured live" } else { "done again" };
+        return Err(Failure::Usage(format!(
+            "{} of LoWAR is not among those that can be {how}: {}",
+            other.words(),
+            known.join(", ")
+        )));
+    }
+    let mut items = if asked.is_empty() { known } else { asked.to_vec() };
+    items.sort_unstable();
+    items.dedup();
+    Ok(items)
+}
+
+/// Does one experiment; `None` if it was interrupted.
 fn one(
-    figure: u32,
+    item: Item,
     effort: Effort,
     folder: &Path,
     output: Output,
@@ -101,17 +162,17 @@ fn one(
         true => ProgressBar::new(0),
         false => ProgressBar::hidden(),
     };
-    let style = "figure {msg}: {bar:30} {pos} of {len} runs, {elapsed} so far, {eta} to go";
+    let style = "{msg}: {bar:30} {pos} of {len} runs, {elapsed} so far, {eta} to go";
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style);
     }
-    bar.set_message(figure.to_string());
+    bar.set_message(item.words());
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     };
     let outcome =
-        lowar::run(figure, &Lab { effort, stop: &interrupt::requested, progress: &progress });
+        lowar::run(item, &Lab { effort, stop: &interrupt::requested, progress: &progress });
     bar.finish_and_clear();
     match outcome {
         Some(Ok(outcome)) => Ok(Some(outcome.write(folder)?)),
@@ -125,17 +186,65 @@ impl From<WriteError> for Failure {
     }
 }
 
-fn report(written: &Written, output: Output) -> Result<(), Failure> {
+/// What `--json` prints for each figure or table.
+#[derive(Debug, Serialize)]
+struct Told<'w> {
+    #[serde(flatten)]
+    written: &'w Written,
+    #[serde(flatten)]
+    ending: &'w Ending,
+}
+
+fn report(written: &Written, ending: &Ending, output: Output) -> Result<(), Failure> {
     if output.json {
-        return output.object(written);
+        return output.object(&Told { written, ending });
     }
-    let Written { figure, title, svg, csv, workload, statements, .. } = written;
-    output.line(&format!("figure {figure}: {title}: {svg}, {csv}"))?;
+    let Written { item, title, svg, csv, workload, statements, rows, remarks, .. } = written;
+    output.line(&format!("{}: {title}: {svg}, {csv}", item.words()))?;
     output.line(&format!("  {workload}"))?;
+    if let Some(rows) = rows {
+        output.line(&table(rows))?;
+    }
     for Statement { section, paper, ours, verdict, why } in statements {
         output.line(&format!("  {section} says: {paper}"))?;
         let why = why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
         output.line(&format!("  here: {ours}: {}{why}", verdict.word()))?;
     }
-    Ok(())
+    remarks.iter().try_for_each(|remark| output.line(&format!("  {remark}")))
+}
+
+/// Rows for people, numbers to the right.
+fn table(rows: &Rows) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(&rows.header);
+    rows.rows.iter().for_each(|row| {
+        table.add_row(row);
+    });
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_are_named_by_figure_or_table_and_others_are_refused_in_one_line() {
+        let item = |text: &str| text.parse::<Item>();
+        assert_eq!(item("9"), Ok(Item::Figure(9)));
+        assert_eq!(item("table1"), Ok(Item::Table(1)));
+        for text in ["", "figure9", "table", "-1"] {
+            let error = item(text).expect_err(text).to_string();
+            assert!(error.contains("table1") && !error.contains('\n'), "{error}");
+        }
+        let asked = [Item::Figure(13), Item::Figure(9), Item::Figure(9)];
+        let items = chosen(&asked, true).expect("both are measured");
+        assert_eq!(items, [Item::Figure(9), Item::Figure(13)]);
+        assert_eq!(chosen(&[], false).expect("all there is").len(), 7);
+        let error = chosen(&[Item::Table(1)], true).expect_err("it is no run").to_string();
+        assert_eq!(error, "table 1 of LoWAR is not among those that can be measured live: 9, 13");
+    }
 }

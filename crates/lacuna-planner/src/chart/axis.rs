@@ -93,7 +93,7 @@ impl Axis {
         if low > high {
             return Scale { range: 0.0..1.0, ticks: vec![] };
         }
-        match self.kind {
+        let mut scale = match self.kind {
             Kind::Linear => from(low.min(0.0), high, 0.0),
             Kind::Ratio => {
                 let mut scale = from(low.min(1.0), high, 0.0);
@@ -111,7 +111,10 @@ impl Axis {
                 let stride = ((high - low) / TICKS_MAX).ceil().max(1.0);
                 Scale { range: with_room(low, high), ticks: multiples(low, high, stride) }
             }
-        }
+        };
+        // A place without a label is no place for a line either.
+        scale.ticks.retain(|tick| !self.text(*tick).is_empty());
+        scale
     }
 }
 
@@ -243,6 +246,12 @@ mod tests {
         assert_eq!((start(1.2), start(0.9)), (1.0, 0.9));
         assert_eq!(ticks(&Axis::ratio(""), 1.0, 12.0)[..2], ["1", "2"]);
         assert_eq!(ticks(&Axis::ratio(""), 1.0, 22.0)[..2], ["1", "5"]);
+    }
+
+    #[test]
+    fn a_place_without_a_label_has_no_tick() {
+        let sparse = |value: f64| if value < 4.0 { String::new() } else { plain(value) };
+        assert_eq!(ticks(&Axis::log("", sparse), 1.0, 20.0), ["5", "10", "20"]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Figure 11: losses in bursts, by a chain of two states.
 
-use super::{FIGURES, MS_NS, NAME, RATE_BITS_PER_S, Scheme, gbit};
+use super::{MS_NS, NAME, RATE_BITS_PER_S, Scheme, gbit, title};
 use crate::cells::{Lab, Stopped};
 use crate::connections::Workload;
-use crate::outcome::{Csv, Outcome, Statement};
+use crate::outcome::{Csv, Item, Outcome, Statement};
 use lacuna_link::{Fraction, Loss};
 use lacuna_planner::chart::{Axis, Chart, Series};
 
@@ -91,13 +91,16 @@ pub(super) fn figure_11(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
         .into();
     Ok(Outcome {
         paper: NAME,
-        figure: 11,
-        title: FIGURES[3].1.to_owned(),
+        item: Item::Figure(11),
+        live: false,
+        title: title(Item::Figure(11)),
         workload: format!(
             "WRITEs of 1 MB back to back, MTU 1024, 10 Gbit/s, 40 ms, chain of two states both ways (low 0, up 1e-4), {seeds} seeds pooled, virtual time"
         ),
         statements,
         charts,
+        rows: None,
+        remarks: Vec::new(),
         csv,
     })
 }

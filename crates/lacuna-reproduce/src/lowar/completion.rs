@@ -1,10 +1,13 @@
 //! Figures 3b and 10: completion time of messages of 1 MB, one by one, over 40 ms.
 
-use super::{FIGURES, MS_NS, NAME, RATE_BITS_PER_S, Scheme, losses};
+use super::{MS_NS, NAME, RATE_BITS_PER_S, Scheme, loss_axis, loss_place, losses, title};
 use crate::cells::{Lab, Stopped};
 use crate::connections::Workload;
-use crate::outcome::{Csv, Outcome, Statement};
-use lacuna_planner::chart::{Axis, Chart, Series, power};
+use crate::outcome::{Csv, Item, Outcome, Statement, Verdict};
+use lacuna_planner::chart::{Axis, Chart, Series};
+
+/// Less than this above the lossless time is no tail: the repairs, and a gap that waits for them.
+const TAIL_MS: f64 = 2.0;
 
 pub(super) fn figure_10(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     let schemes = [
@@ -50,14 +53,14 @@ pub(super) fn figure_10(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     }
     let lines = |value: &dyn Fn(Scheme, f64) -> f64| -> Vec<Series> {
         let line = |scheme: &Scheme| {
-            let lossy = grid.iter().filter(|loss| **loss > 0.0);
-            Series::new(scheme.name, lossy.map(|loss| (*loss, value(*scheme, *loss))).collect())
+            let point = |loss: &f64| (loss_place(*loss), value(*scheme, *loss));
+            Series::new(scheme.name, grid.iter().map(point).collect())
         };
         schemes.iter().map(line).collect()
     };
     let chart = |title: &str, series| Chart {
         title: title.to_owned(),
-        x: Axis::log("loss of packets, both ways", power),
+        x: loss_axis(),
         y: Axis::linear("ms"),
         series,
         marks: Vec::new(),
@@ -85,25 +88,32 @@ pub(super) fn figure_10(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
         )
         .because("one window a loss makes 49 %; 97 % are two windows"),
     ];
-    for (scheme, loss) in [(wide, 5e-4), (narrow, 1e-3)] {
+    for (scheme, loss) in [(wide, 5e-4), (wide, 1e-3), (narrow, 1e-3)] {
         let tail = tail_ms(scheme, loss);
-        statements.push(Statement::at_least(
-            "VI-A, figure 10b",
-            "the shim has no tail up to 1e-3".to_owned(),
-            format!("{}, {loss:e}: p99 {tail:.2} ms, lossless {lossless_ms:.2} ms", scheme.name),
-            (1.0, (lossless_ms + 2.0) / tail),
-            1.0,
-        ));
+        let has_none = tail <= lossless_ms + TAIL_MS;
+        statements.push(Statement {
+            section: "VI-A, figure 10b",
+            paper: "the shim has a long tail only above 1e-3".to_owned(),
+            ours: format!("{}, {loss:e}: p99 {tail:.2} ms, lossless {lossless_ms:.2} ms", scheme.name),
+            verdict: if has_none { Verdict::Holds } else { Verdict::Differs },
+            why: (!has_none && scheme == wide).then(|| {
+                "two losses in a block of 33 packets fail it: at 1e-3 one of 1,900 blocks, 1.7 % of messages, which is more than one in a hundred"
+                    .to_owned()
+            }),
+        });
     }
     Ok(Outcome {
         paper: NAME,
-        figure: 10,
-        title: FIGURES[2].1.to_owned(),
+        item: Item::Figure(10),
+        live: false,
+        title: title(Item::Figure(10)),
         workload: format!(
             "{messages} WRITEs of 1 MiB one by one, MTU 1024, 10 Gbit/s, 40 ms, losses both ways, {seeds} seeds pooled, virtual time"
         ),
         statements,
         charts,
+        rows: None,
+        remarks: Vec::new(),
         csv,
     })
 }

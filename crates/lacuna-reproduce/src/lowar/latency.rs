@@ -1,10 +1,10 @@
 //! Figure 13: what repairs cost in time, of messages of 1 MB one by one in a LAN. Part d, processor time, is a
 //! measurement on real sockets.
 
-use super::{FIGURES, MS_NS, NAME, RATE_BITS_PER_S, Scheme};
+use super::{MS_NS, NAME, RATE_BITS_PER_S, Scheme, title};
 use crate::cells::{Lab, Stopped};
 use crate::connections::{Measured, Workload};
-use crate::outcome::{Csv, Outcome, Statement, Verdict};
+use crate::outcome::{Csv, Item, Outcome, Statement, Verdict};
 use lacuna_link::Loss;
 use lacuna_planner::chart::{Axis, Chart, Series, plain};
 
@@ -138,13 +138,16 @@ pub(super) fn figure_13(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     ];
     Ok(Outcome {
         paper: NAME,
-        figure: 13,
-        title: FIGURES[5].1.to_owned(),
+        item: Item::Figure(13),
+        live: false,
+        title: title(Item::Figure(13)),
         workload:
             "a WRITE of 1 MB alone, MTU 1024, 10 Gbit/s, 50 us, virtual time (no processor time)"
                 .to_owned(),
         statements,
         charts,
+        rows: None,
+        remarks: Vec::new(),
         csv,
     })
 }

@@ -9,13 +9,16 @@ mod bursts;
 mod completion;
 mod goodput;
 mod latency;
+pub mod live;
+mod memory;
 mod small;
 
 use crate::cells::{Lab, Stopped};
 use crate::connections::{OVERHEAD_BYTES, Workload};
-use crate::outcome::Outcome;
+use crate::outcome::{Item, Outcome};
 use lacuna_link::{Fraction, Loss};
 use lacuna_model::{Code, ConnectionPath, GoBackN, Loss as ModelLoss, Shim};
+use lacuna_planner::chart::{Axis, power};
 
 use lacuna_rc::{Repair, ShimSettings};
 use lacuna_wire::rc::{CodeKind, Strength};
@@ -23,34 +26,43 @@ use lacuna_wire::rc::{CodeKind, Strength};
 /// The paper's name on command lines.
 pub const NAME: &str = "lowar";
 
-/// Figures that can be done again, with what they show.
-pub const FIGURES: [(u32, &str); 6] = [
-    (3, "reliable connections over lossy long paths"),
-    (9, "goodput by loss, one connection and 16"),
-    (10, "completion time of messages of 1 MB, one by one"),
-    (11, "goodput by length of bursts"),
-    (12, "small messages"),
-    (13, "what repairs cost: latency"),
+/// What can be done again in virtual time, and the table; with what it shows. [`live`] has what is measured
+/// on real sockets.
+pub const EXPERIMENTS: [(Item, &str); 7] = [
+    (Item::Figure(3), "reliable connections over lossy long paths"),
+    (Item::Figure(9), "goodput by loss, one connection and 16"),
+    (Item::Figure(10), "completion time of messages of 1 MB, one by one"),
+    (Item::Figure(11), "goodput by length of bursts"),
+    (Item::Figure(12), "small messages"),
+    (Item::Figure(13), "what repairs cost: latency"),
+    (Item::Table(1), "what the shim takes of memory"),
 ];
 
 /// The rate of the paper's emulated links.
 const RATE_BITS_PER_S: u64 = 10_000_000_000;
 const MS_NS: u64 = 1_000_000;
 
-/// Does the experiment of a figure again. `None` if there is no such figure.
+/// Does an experiment again. `None` if there is no such one.
 ///
 /// # Errors
 /// When it was told to stop.
-pub fn run(figure: u32, lab: &Lab<'_>) -> Option<Result<Outcome, Stopped>> {
-    Some(match figure {
-        3 => goodput::figure_3(lab),
-        9 => goodput::figure_9(lab),
-        10 => completion::figure_10(lab),
-        11 => bursts::figure_11(lab),
-        12 => small::figure_12(lab),
-        13 => latency::figure_13(lab),
+pub fn run(item: Item, lab: &Lab<'_>) -> Option<Result<Outcome, Stopped>> {
+    Some(match item {
+        Item::Figure(3) => goodput::figure_3(lab),
+        Item::Figure(9) => goodput::figure_9(lab),
+        Item::Figure(10) => completion::figure_10(lab),
+        Item::Figure(11) => bursts::figure_11(lab),
+        Item::Figure(12) => small::figure_12(lab),
+        Item::Figure(13) => latency::figure_13(lab),
+        Item::Table(1) => memory::table_1(lab),
         _ => return None,
     })
+}
+
+/// What an experiment shows.
+fn title(item: Item) -> String {
+    let known = EXPERIMENTS.iter().find(|(known, _)| *known == item);
+    known.map_or(String::new(), |(_, title)| (*title).to_owned())
 }
 
 /// A scheme that is compared.
@@ -103,6 +115,25 @@ fn losses(loss: f64) -> Loss {
         0.0 => Loss::None,
         loss => Loss::Independent(Fraction::from_f64(loss)),
     }
+}
+
+/// Where "no loss" stands on a logarithmic axis: left of the smallest loss that is measured.
+const NO_LOSS_PLACE: f64 = 1e-6;
+
+/// Where a loss stands on [`loss_axis`].
+fn loss_place(loss: f64) -> f64 {
+    if loss > 0.0 { loss } else { NO_LOSS_PLACE }
+}
+
+/// The axis of losses. It begins with no loss at all.
+fn loss_axis() -> Axis {
+    let label = |loss: f64| match loss / NO_LOSS_PLACE {
+        share if share < 1.1 => "0".to_owned(),
+        // There is nothing between no loss and the smallest one.
+        share if share < 9.0 => String::new(),
+        _ => power(loss),
+    };
+    Axis::log("loss of packets, both ways", label)
 }
 
 fn gbit(bits_per_s: f64) -> f64 {

@@ -1,9 +1,9 @@
 //! Figure 12: throughput of small messages, 128 in flight, at a loss of 1e-3 over 40 ms.
 
-use super::{FIGURES, MS_NS, NAME, RATE_BITS_PER_S, Scheme, losses};
+use super::{MS_NS, NAME, RATE_BITS_PER_S, Scheme, losses, title};
 use crate::cells::{Lab, Stopped};
 use crate::connections::Workload;
-use crate::outcome::{Csv, Outcome, Statement};
+use crate::outcome::{Csv, Item, Outcome, Statement};
 use lacuna_planner::chart::{Axis, Chart, Series, size};
 
 const LOSS: f64 = 1e-3;
@@ -91,13 +91,16 @@ pub(super) fn figure_12(lab: &Lab<'_>) -> Result<Outcome, Stopped> {
     ];
     Ok(Outcome {
         paper: NAME,
-        figure: 12,
-        title: FIGURES[4].1.to_owned(),
+        item: Item::Figure(12),
+        live: false,
+        title: title(Item::Figure(12)),
         workload: format!(
             "WRITEs, {DEPTH} in flight, MTU 1024, 10 Gbit/s, 40 ms, loss of 1e-3 both ways, {seeds} seeds pooled, virtual time"
         ),
         statements,
         charts,
+        rows: None,
+        remarks: Vec::new(),
         csv,
     })
 }
