@@ -124,7 +124,8 @@ impl Workload {
             dropped: Vec::new(),
             mtu_bytes: 1024,
             message_bytes,
-            depth: (2 * path_bytes as usize / message_bytes + 2).min(512),
+            // A loss keeps what is behind it open for two round trips with selective repeat.
+            depth: (4 * path_bytes as usize / message_bytes + 2).min(512),
             connections: 1,
             repair: Repair::GoBackN,
             shim: ShimSettings::Off,
