@@ -7,6 +7,7 @@
 //! | `bth`, `data` | data packets: UC SEND or UC RDMA WRITE, Only with Immediate |
 //! | `control` | control packets: UD SEND Only with frames |
 //! | `frame` | the control frames, one file each |
+//! | [`ddp`] | packets of datagram queue pairs: DDP and RDMAP over UDP |
 //! | [`rc`] | packets of the reliable connection, and LoWAR's repairs |
 //! | `packet`, `reject` | the kind of a datagram, and why it is refused |
 //! | `psn` | packet sequence numbers: 24 bits on the wire, 64 bits above |
@@ -35,6 +36,7 @@
 mod bth;
 mod control;
 mod data;
+pub mod ddp;
 mod frame;
 mod icrc;
 mod immediate;
