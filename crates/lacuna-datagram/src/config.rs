@@ -1,0 +1,30 @@
+//! Settings of a datagram queue pair.
+
+use crate::incoming::OpenLimits;
+
+/// See the module's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Longest packet, as UDP payload: what the path passes without fragments.
+    pub packet_bytes_max: usize,
+    /// Bits per second to each peer, headers included; `None` is as fast as they can be handed out.
+    pub rate_bits_per_s: Option<u64>,
+    /// Peers that are known at a time. Those that are not held go for others.
+    pub peers_max: usize,
+    /// Messages that are open at a time.
+    pub open: OpenLimits,
+    /// Messages that wait to be sent while READs of peers are still answered.
+    pub answers_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            packet_bytes_max: 1472,
+            rate_bits_per_s: None,
+            peers_max: 1 << 20,
+            open: OpenLimits { of_source: 64, in_all: 1 << 16 },
+            answers_max: 1 << 16,
+        }
+    }
+}

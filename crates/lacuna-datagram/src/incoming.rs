@@ -1,0 +1,663 @@
+//! Messages that come: Sends into posted receives, Write-Records into memory that has a key.
+//!
+//! A message of one packet is over at once. Of others the segments are placed as they come, in any order, and what
+//! came is kept as ranges of bytes: the record. It is closed when all is there, when later messages of the source
+//! show that all was sent and nothing more comes (datagram-iWARP has no such end; with it the loss of a
+//! last segment costs no timeout), or by *silence*: nothing came for four times as long as its segments were
+//! apart, and a millisecond at least (2.2 leaves the time open). What comes after that is dropped.
+//!
+//! A Send is delivered whole or not at all: its receive goes back to the front if a part is lost. A Write-Record
+//! is delivered with the map of what came (partial placement, 2.2.1).
+//!
+//! Before a byte moves the key, its rights, scope and range are checked, and the key is pinned while the bytes are
+//! copied; so nothing is written once a key was revoked, or the record was closed.
+//!
+//! Invariants: a map has no byte that its message did not write; open messages are bounded, of each source and
+//! in all.
+
+use crate::map::Map;
+use crate::numbers::Sight;
+use crate::peers::{Numbered, PeerId, Peers};
+use crate::work::{Arrived, Done, Ended, Operation, RecvWork, Target};
+use core::net::SocketAddr;
+use lacuna_path::ranges::Ranges;
+use lacuna_place::region::{KeyError, KeyTable, PinnedKey, Rights};
+use lacuna_wire::ddp::{ControlReason, Tagged};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Silence is this many times what segments are apart.
+const SILENCE_INTERVALS: u64 = 4;
+/// The least silence: what a busy host may hold packets back.
+const SILENCE_NS_MIN: u64 = 1_000_000;
+/// Silence before two segments were seen: longer than the pauses of slow senders.
+const SILENCE_NS_UNKNOWN: u64 = 50_000_000;
+/// How long the segments of a message may be overtaken by later messages.
+const OVERTAKEN_NS: u64 = 1_000_000;
+/// Weight of a new interval: 1 / 2^this.
+const INTERVAL_SHIFT: u32 = 3;
+/// Gaps of a record, at most: a map that needs more is of a sender that does not mean well.
+const RANGES_MAX: usize = 1 << 12;
+
+/// Bounds of what is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenLimits {
+    /// Messages of one source.
+    pub of_source: usize,
+    /// Messages in all.
+    pub in_all: usize,
+}
+
+/// Why a segment was dropped. Each has a counter ([`Discards`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Discard {
+    /// Its bytes are there.
+    Duplicate,
+    /// Its message is over.
+    Late,
+    /// It disagrees with others of its message.
+    Inconsistent,
+    /// No receive is posted, or the message is longer than it.
+    NoBuffer,
+    /// Nothing is registered under the key, or it was revoked, or its source has guessed too many.
+    Key,
+    /// The key does not allow it, or not to this source.
+    Rights,
+    /// Not within the key's memory.
+    Bounds,
+    /// It touches valid bytes of a region whose writers exclude each other.
+    Overlap,
+    /// Too many peers, or too many messages open.
+    Busy,
+}
+
+/// How many segments were dropped, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Discards {
+    /// See [`Discard::Duplicate`].
+    pub duplicate: u64,
+    /// See [`Discard::Late`].
+    pub late: u64,
+    /// See [`Discard::Inconsistent`].
+    pub inconsistent: u64,
+    /// See [`Discard::NoBuffer`].
+    pub no_buffer: u64,
+    /// See [`Discard::Key`].
+    pub key: u64,
+    /// See [`Discard::Rights`].
+    pub rights: u64,
+    /// See [`Discard::Bounds`].
+    pub bounds: u64,
+    /// See [`Discard::Overlap`].
+    pub overlap: u64,
+    /// See [`Discard::Busy`].
+    pub busy: u64,
+}
+
+impl Discards {
+    pub(crate) fn count(&mut self, discard: Discard) {
+        let counter = match discard {
+            Discard::Duplicate => &mut self.duplicate,
+            Discard::Late => &mut self.late,
+            Discard::Inconsistent => &mut self.inconsistent,
+            Discard::NoBuffer => &mut self.no_buffer,
+            Discard::Key => &mut self.key,
+            Discard::Rights => &mut self.rights,
+            Discard::Bounds => &mut self.bounds,
+            Discard::Overlap => &mut self.overlap,
+            Discard::Busy => &mut self.busy,
+        };
+        *counter += 1;
+    }
+}
+
+impl Discard {
+    /// What its source is told, if anything: nothing about what is no message, and nothing to who guesses keys.
+    pub(crate) fn reason(self) -> Option<ControlReason> {
+        match self {
+            Self::NoBuffer => Some(ControlReason::NoBuffer),
+            Self::Rights => Some(ControlReason::Rights),
+            Self::Bounds => Some(ControlReason::Bounds),
+            Self::Busy => Some(ControlReason::Busy),
+            Self::Duplicate | Self::Late | Self::Inconsistent | Self::Key | Self::Overlap => None,
+        }
+    }
+}
+
+/// A segment of a Send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendSegment {
+    pub(crate) number: u32,
+    pub(crate) length: u32,
+    pub(crate) place: u32,
+    pub(crate) is_solicited: bool,
+}
+
+/// Where an open message goes.
+#[derive(Debug)]
+enum Goal {
+    Receive(RecvWork),
+    Record { key: u32, generation: u64, base: u64 },
+}
+
+#[derive(Debug)]
+struct Open {
+    numbered: Numbered,
+    number: u32,
+    goal: Goal,
+    length: u32,
+    came: Ranges,
+    bytes: u64,
+    last_ns: u64,
+    interval_ns: Option<u64>,
+    /// When a later message of the source came first.
+    overtaken_ns: Option<u64>,
+    missed: u32,
+    is_solicited: bool,
+}
+
+/// What is open of one source.
+#[derive(Debug)]
+struct Source {
+    peer: PeerId,
+    address: SocketAddr,
+    opens: Vec<Open>,
+}
+
+/// A time to look at a message: when, whose, which.
+type Alarm = std::cmp::Reverse<(u64, u32, u8, u32)>;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    keys: Arc<KeyTable>,
+    limits: OpenLimits,
+    receives: VecDeque<RecvWork>,
+    /// By the peer's index.
+    sources: HashMap<u32, Source>,
+    open: usize,
+    alarms: BinaryHeap<Alarm>,
+    pub(crate) counts: Counts,
+}
+
+/// How messages ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) whole: u64,
+    pub(crate) partial: u64,
+    pub(crate) missed: u64,
+    pub(crate) evicted: u64,
+}
+
+impl Incoming {
+    pub(crate) fn new(keys: Arc<KeyTable>, limits: OpenLimits) -> Self {
+        Self {
+            keys,
+            limits,
+            receives: VecDeque::new(),
+            sources: HashMap::new(),
+            open: 0,
+            alarms: BinaryHeap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn post(&mut self, work: RecvWork) {
+        self.receives.push_back(work);
+    }
+
+    /// Receives that no message has taken.
+    pub(crate) fn receives(&self) -> usize {
+        self.receives.len()
+    }
+
+    /// Messages that are not over.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Takes every receive back, those of open messages included.
+    pub(crate) fn flush(&mut self) -> Vec<RecvWork> {
+        let open = std::mem::take(&mut self.sources).into_values().flat_map(|source| source.opens);
+        let taken = open.filter_map(|open| match open.goal {
+            Goal::Receive(work) => Some(work),
+            Goal::Record { .. } => None,
+        });
+        let all = taken.chain(std::mem::take(&mut self.receives)).collect();
+        self.open = 0;
+        self.alarms.clear();
+        all
+    }
+
+    /// A segment of a Send came.
+    pub(crate) fn on_send(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        from: SocketAddr,
+        segment: SendSegment,
+        payload: &[u8],
+        done: &mut VecDeque<Done>,
+    ) -> Result<(), Discard> {
+        let SendSegment { number, length, place, is_solicited } = segment;
+        let known = peers.find(from);
+        if let Some(peer) = known {
+            if let Some(at) = self.find(peer, Numbered::Sends, number) {
+                return self.go_on(
+                    now_ns,
+                    peer,
+                    at,
+                    length,
+                    place,
+                    done,
+                    |open, _| {
+                        let Goal::Receive(work) = &open.goal else {
+                            return Err(Discard::Inconsistent);
+                        };
+                        work.into
+                            .write(place.into(), payload)
+                            .map_err(|_| Discard::Inconsistent)?;
+                        Ok(payload.len())
+                    },
+                    payload.len(),
+                );
+            }
+            if peers.knows_number(peer, Numbered::Sends, number) {
+                return Err(Discard::Late);
+            }
+        }
+        if self.receives.front().is_none_or(|work| work.into.len() < length.into()) {
+            return Err(Discard::NoBuffer);
+        }
+        let peer = match known {
+            Some(peer) => peer,
+            None => peers.find_or_add(from).ok_or(Discard::Busy)?,
+        };
+        let is_whole = payload.len() == length as usize;
+        if !is_whole {
+            self.make_room(peer, done)?;
+        }
+        let missed = self.begin(now_ns, peers, peer, Numbered::Sends, number)?;
+        let Some(work) = self.receives.pop_front() else { return Err(Discard::NoBuffer) };
+        if work.into.write(place.into(), payload).is_err() {
+            self.receives.push_front(work);
+            return Err(Discard::Inconsistent);
+        }
+        let mut open = Open::new(Numbered::Sends, number, Goal::Receive(work), length, now_ns);
+        (open.missed, open.is_solicited) = (missed, is_solicited);
+        open.add(place, payload.len());
+        match is_whole {
+            true => self.deliver(peer, from, open, Ended::Whole, done),
+            false => self.keep(peer, from, open),
+        }
+        Ok(())
+    }
+
+    /// A segment of a Write-Record came.
+    pub(crate) fn on_record(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        from: SocketAddr,
+        tagged: &Tagged,
+        payload: &[u8],
+        done: &mut VecDeque<Done>,
+    ) -> Result<(), Discard> {
+        let Tagged { stag, offset, number, length, place, flags } = *tagged;
+        let base = offset.checked_sub(place.into()).ok_or(Discard::Bounds)?;
+        let known = peers.find(from);
+        let open_at =
+            known.and_then(|peer| Some((peer, self.find(peer, Numbered::Records, number)?)));
+        if open_at.is_none()
+            && known.is_some_and(|peer| peers.knows_number(peer, Numbered::Records, number))
+        {
+            return Err(Discard::Late);
+        }
+        let keys = self.keys.clone();
+        let user = known.map_or_else(|| stranger(from), PeerId::number);
+        let range = offset..offset.checked_add(payload.len() as u64).ok_or(Discard::Bounds)?;
+        let pinned =
+            keys.pin(stag, user, Rights::REMOTE_WRITE, range).map_err(|error| of_key(&error))?;
+        if let Some((peer, at)) = open_at {
+            return self.go_on(
+                now_ns,
+                peer,
+                at,
+                length,
+                place,
+                done,
+                |open, merged| {
+                    let Goal::Record { key, generation, base: begun } = open.goal else {
+                        return Err(Discard::Inconsistent);
+                    };
+                    if (key, generation, begun) != (stag, pinned.generation(), base) {
+                        return Err(Discard::Inconsistent);
+                    }
+                    write(&pinned, offset, payload, base + merged.start..base + merged.end)?;
+                    Ok(payload.len())
+                },
+                payload.len(),
+            );
+        }
+        // All of the message has to fit, or it is refused before a byte moves.
+        if u64::from(length) > pinned.len().saturating_sub(base) {
+            return Err(Discard::Bounds);
+        }
+        let peer = match known {
+            Some(peer) => peer,
+            None => peers.find_or_add(from).ok_or(Discard::Busy)?,
+        };
+        let is_whole = payload.len() == length as usize;
+        if !is_whole {
+            self.make_room(peer, done)?;
+        }
+        write(&pinned, offset, payload, offset..offset + payload.len() as u64)?;
+        let missed = self.begin(now_ns, peers, peer, Numbered::Records, number)?;
+        let goal = Goal::Record { key: stag, generation: pinned.generation(), base };
+        let mut open = Open::new(Numbered::Records, number, goal, length, now_ns);
+        (open.missed, open.is_solicited) = (missed, flags.is_solicited);
+        open.add(place, payload.len());
+        match is_whole {
+            true => self.deliver(peer, from, open, Ended::Whole, done),
+            false => self.keep(peer, from, open),
+        }
+        Ok(())
+    }
+
+    /// The source has sent all of the messages up to this one, or gave this one up.
+    pub(crate) fn on_word(
+        &mut self,
+        now_ns: u64,
+        peer: PeerId,
+        numbered: Numbered,
+        number: u32,
+        is_cancelled: bool,
+        done: &mut VecDeque<Done>,
+    ) {
+        if is_cancelled {
+            if let Some(at) = self.find(peer, numbered, number) {
+                self.close(peer, at, Ended::Cancelled, done);
+            }
+            return;
+        }
+        self.overtake(now_ns, peer, numbered, number.wrapping_add(1));
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        self.alarms.peek().map(|alarm| alarm.0.0)
+    }
+
+    /// Closes the messages whose time is over.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64, peers: &Peers, done: &mut VecDeque<Done>) {
+        while let Some(std::cmp::Reverse((ns, index, numbered, number))) =
+            self.alarms.peek().copied()
+            && ns <= now_ns
+        {
+            self.alarms.pop();
+            let numbered = if numbered == 0 { Numbered::Sends } else { Numbered::Records };
+            let Some(peer) = peers.id_of(index) else { continue };
+            let Some(at) = self.find(peer, numbered, number) else { continue };
+            let Some(open) = self.sources.get(&index).and_then(|source| source.opens.get(at))
+            else {
+                continue;
+            };
+            let (due_ns, ended) = open.due();
+            if due_ns <= now_ns {
+                self.close(peer, at, ended, done);
+            } else {
+                self.alarms.push(alarm(due_ns, peer, open));
+            }
+        }
+    }
+
+    fn find(&self, peer: PeerId, numbered: Numbered, number: u32) -> Option<usize> {
+        let source = self.sources.get(&peer.index).filter(|source| source.peer == peer)?;
+        source.opens.iter().position(|open| open.number == number && open.numbered == numbered)
+    }
+
+    /// Another segment of an open message. `place_it` gets the range of the message that is there with it.
+    #[expect(clippy::too_many_arguments, reason = "of two callers")]
+    fn go_on(
+        &mut self,
+        now_ns: u64,
+        peer: PeerId,
+        at: usize,
+        length: u32,
+        place: u32,
+        done: &mut VecDeque<Done>,
+        place_it: impl FnOnce(&Open, Range<u64>) -> Result<usize, Discard>,
+        payload_bytes: usize,
+    ) -> Result<(), Discard> {
+        let Some(source) = self.sources.get_mut(&peer.index) else { return Err(Discard::Late) };
+        let open = &mut source.opens[at];
+        if open.length != length {
+            return Err(Discard::Inconsistent);
+        }
+        let range = u64::from(place)..u64::from(place) + payload_bytes as u64;
+        if open.came.within(&range).next().is_some() {
+            // Segments of a message do not overlap, so it came before.
+            return Err(Discard::Duplicate);
+        }
+        let merged = open.merged(&range);
+        if merged == range && open.came.iter().len() >= RANGES_MAX {
+            return Err(Discard::Busy);
+        }
+        let bytes = place_it(open, merged)?;
+        open.on_segment(now_ns);
+        open.add(place, bytes);
+        let is_whole = open.bytes == u64::from(open.length);
+        if is_whole {
+            self.close(peer, at, Ended::Whole, done);
+        }
+        Ok(())
+    }
+
+    /// A message begins: its number is taken, and earlier ones of its source are overtaken.
+    fn begin(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        peer: PeerId,
+        numbered: Numbered,
+        number: u32,
+    ) -> Result<u32, Discard> {
+        match peers.take_number(peer, numbered, number) {
+            Sight::New { missed } => {
+                self.overtake(now_ns, peer, numbered, number);
+                self.counts.missed += u64::from(missed);
+                Ok(missed)
+            }
+            Sight::Known | Sight::Old => Err(Discard::Late),
+        }
+    }
+
+    /// All messages before this one were sent, so what is missing of them comes soon or never.
+    fn overtake(&mut self, now_ns: u64, peer: PeerId, numbered: Numbered, number: u32) {
+        let Some(source) = self.sources.get_mut(&peer.index) else { return };
+        for open in &mut source.opens {
+            let is_earlier = (number.wrapping_sub(open.number) as i32) > 0;
+            if open.numbered == numbered && is_earlier && open.overtaken_ns.is_none() {
+                open.overtaken_ns = Some(now_ns);
+                self.alarms.push(alarm(open.due().0, peer, open));
+            }
+        }
+    }
+
+    /// Makes room for one more open message.
+    fn make_room(&mut self, peer: PeerId, done: &mut VecDeque<Done>) -> Result<(), Discard> {
+        let of_source = self.sources.get(&peer.index).map_or(0, |source| source.opens.len());
+        if of_source >= self.limits.of_source.max(1) {
+            self.counts.evicted += 1;
+            // The oldest: they are in the order in which they began.
+            self.close(peer, 0, Ended::Evicted, done);
+        } else if self.open >= self.limits.in_all.max(1) {
+            return Err(Discard::Busy);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, peer: PeerId, address: SocketAddr, open: Open) {
+        self.alarms.push(alarm(open.due().0, peer, &open));
+        let source = self.sources.entry(peer.index).or_insert_with(|| Source {
+            peer,
+            address,
+            opens: Vec::new(),
+        });
+        if source.peer != peer {
+            // The peer that was here is gone, and what was open of it.
+            self.open -= source.opens.len();
+            *source = Source { peer, address, opens: Vec::new() };
+        }
+        source.opens.push(open);
+        self.open += 1;
+    }
+
+    fn close(&mut self, peer: PeerId, at: usize, ended: Ended, done: &mut VecDeque<Done>) {
+        let Some(source) = self.sources.get_mut(&peer.index) else { return };
+        if at >= source.opens.len() {
+            return;
+        }
+        let (open, address) = (source.opens.remove(at), source.address);
+        if source.opens.is_empty() {
+            self.sources.remove(&peer.index);
+        }
+        self.open -= 1;
+        self.deliver(peer, address, open, ended, done);
+    }
+
+    fn deliver(
+        &mut self,
+        peer: PeerId,
+        source: SocketAddr,
+        open: Open,
+        ended: Ended,
+        done: &mut VecDeque<Done>,
+    ) {
+        let Open { number, goal, length, came, bytes, missed, is_solicited, .. } = open;
+        let is_whole = bytes == u64::from(length);
+        self.counts.whole += u64::from(is_whole);
+        self.counts.partial += u64::from(!is_whole && matches!(goal, Goal::Record { .. }));
+        let map = if is_whole { Map::Whole } else { Map::Parts(came) };
+        let (id, operation, place) = match goal {
+            Goal::Receive(work) if is_whole => (work.id, Operation::Receive, None),
+            Goal::Receive(work) => {
+                // A Send is whole or nothing.
+                self.receives.push_front(work);
+                return;
+            }
+            Goal::Record { key, base, .. } => {
+                (0, Operation::Record, Some(Target { key, offset: base }))
+            }
+        };
+        let arrived = Arrived { source, number, length, map, place, ended, missed, is_solicited };
+        let arrived = Some(Box::new(arrived));
+        done.push_back(Done { id, operation, peer, status: Ok(()), bytes, arrived });
+    }
+}
+
+impl Open {
+    fn new(numbered: Numbered, number: u32, goal: Goal, length: u32, now_ns: u64) -> Self {
+        Self {
+            numbered,
+            number,
+            goal,
+            length,
+            came: Ranges::default(),
+            bytes: 0,
+            last_ns: now_ns,
+            interval_ns: None,
+            overtaken_ns: None,
+            missed: 0,
+            is_solicited: false,
+        }
+    }
+
+    fn add(&mut self, place: u32, bytes: usize) {
+        let start = u64::from(place);
+        self.came.add(start..start + bytes as u64);
+        self.bytes += bytes as u64;
+    }
+
+    /// What is there around a segment once it is there, too.
+    fn merged(&self, range: &Range<u64>) -> Range<u64> {
+        let wide = range.start.saturating_sub(1)..range.end + 1;
+        let mut merged = range.clone();
+        for there in self.came.within(&wide) {
+            merged = merged.start.min(there.start)..merged.end.max(there.end);
+        }
+        merged
+    }
+
+    fn on_segment(&mut self, now_ns: u64) {
+        // Those that came in one bundle say nothing about time.
+        let interval_ns = now_ns.saturating_sub(self.last_ns);
+        if interval_ns > 0 {
+            self.interval_ns = Some(match self.interval_ns {
+                None => interval_ns,
+                Some(mean) => mean - (mean >> INTERVAL_SHIFT) + (interval_ns >> INTERVAL_SHIFT),
+            });
+        }
+        self.last_ns = now_ns;
+    }
+
+    /// When it is closed if nothing more comes, and why then.
+    fn due(&self) -> (u64, Ended) {
+        let silence_ns = self.interval_ns.map_or(SILENCE_NS_UNKNOWN, |interval_ns| {
+            (interval_ns * SILENCE_INTERVALS).max(SILENCE_NS_MIN)
+        });
+        let silent_ns = self.last_ns.saturating_add(silence_ns);
+        match self.overtaken_ns {
+            Some(ns) if ns + OVERTAKEN_NS < silent_ns => {
+                ((ns + OVERTAKEN_NS).max(self.last_ns), Ended::Accounted)
+            }
+            _ => (silent_ns, Ended::Silence),
+        }
+    }
+}
+
+fn alarm(due_ns: u64, peer: PeerId, open: &Open) -> Alarm {
+    std::cmp::Reverse((due_ns, peer.index, open.numbered as u8, open.number))
+}
+
+/// Copies a segment to its place, and marks what is covered of the region's map.
+fn write(
+    pinned: &PinnedKey<'_>,
+    offset: u64,
+    payload: &[u8],
+    merged: Range<u64>,
+) -> Result<(), Discard> {
+    let region = pinned.region();
+    let start = pinned.range().start;
+    let range = start + offset..start + offset + payload.len() as u64;
+    if region.is_exclusive()
+        && region.validity().is_some_and(|validity| validity.touches(range.clone()))
+    {
+        return Err(Discard::Overlap);
+    }
+    pinned.write(offset, payload).map_err(|_| Discard::Bounds)?;
+    if let Some(validity) = region.validity() {
+        validity.mark_joint(range, start + merged.start..start + merged.end);
+    }
+    Ok(())
+}
+
+pub(crate) fn of_key(error: &KeyError) -> Discard {
+    match error {
+        KeyError::Unknown { .. } | KeyError::Revoked { .. } | KeyError::Guesses { .. } => {
+            Discard::Key
+        }
+        KeyError::Right { .. } | KeyError::Scope { .. } => Discard::Rights,
+        KeyError::Range { .. } => Discard::Bounds,
+    }
+}
+
+/// A number for a source that is no peer yet, for the books of who guesses keys.
+pub(crate) fn stranger(from: SocketAddr) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    from.hash(&mut hasher);
+    hasher.finish() | 1 << 63
+}

@@ -1,0 +1,117 @@
+//! READs that wait for their answers.
+//!
+//! A READ asks with one packet, and the answer is a Write-Record to a *sink* that only this question has: a random
+//! number, under which the peer's segments go into the memory of the work request. So no key of this end is given
+//! away, and what comes after the READ is over finds nothing. The number of a READ is the queue pair's, not the
+//! peer's.
+//!
+//! Invariant: bytes go into the memory of an open READ of the peer that answers, and nowhere else.
+
+use crate::peers::PeerId;
+use crate::work::{Done, Failure, Operation};
+use lacuna_path::ranges::Ranges;
+use lacuna_place::region::Slices;
+use lacuna_wire::ddp::Tagged;
+use std::collections::{BTreeSet, HashMap};
+
+#[derive(Debug)]
+struct OpenRead {
+    id: u64,
+    peer: PeerId,
+    sink: u32,
+    into: Slices,
+    came: Ranges,
+    bytes: u64,
+    deadline_ns: Option<u64>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    open: HashMap<u32, OpenRead>,
+    deadlines: BTreeSet<(u64, u32)>,
+}
+
+impl Reads {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Opens a READ.
+    pub(crate) fn open(
+        &mut self,
+        number: u32,
+        sink: u32,
+        (id, peer): (u64, PeerId),
+        into: Slices,
+        deadline_ns: Option<u64>,
+    ) {
+        let came = Ranges::default();
+        let read = OpenRead { id, peer, sink, into, came, bytes: 0, deadline_ns };
+        self.deadlines.extend(deadline_ns.map(|ns| (ns, number)));
+        self.open.insert(number, read);
+    }
+
+    /// A segment of an answer came; `None` if it answers nothing.
+    pub(crate) fn on_answer(
+        &mut self,
+        peer: PeerId,
+        tagged: &Tagged,
+        payload: &[u8],
+        done: &mut impl Extend<Done>,
+    ) -> Option<()> {
+        let read = self.open.get_mut(&tagged.number)?;
+        let is_its = read.peer == peer
+            && read.sink == tagged.stag
+            && u64::from(tagged.length) == read.into.len()
+            && tagged.offset == u64::from(tagged.place);
+        if !is_its {
+            return None;
+        }
+        let range = u64::from(tagged.place)..u64::from(tagged.place) + payload.len() as u64;
+        if read.came.within(&range).next().is_some() {
+            return None;
+        }
+        read.into.write(range.start, payload).ok()?;
+        read.bytes += payload.len() as u64;
+        read.came.add(range);
+        if read.bytes == read.into.len() {
+            done.extend(self.close(tagged.number, Ok(())));
+        }
+        Some(())
+    }
+
+    /// A READ is over.
+    pub(crate) fn close(&mut self, number: u32, status: Result<(), Failure>) -> Option<Done> {
+        let OpenRead { id, peer, bytes, deadline_ns, .. } = self.open.remove(&number)?;
+        if let Some(ns) = deadline_ns {
+            self.deadlines.remove(&(ns, number));
+        }
+        Some(Done { id, operation: Operation::Read, peer, status, bytes, arrived: None })
+    }
+
+    /// The peer of an open READ.
+    pub(crate) fn peer_of(&self, number: u32) -> Option<PeerId> {
+        self.open.get(&number).map(|read| read.peer)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        self.deadlines.first().map(|(ns, _)| *ns)
+    }
+
+    /// Ends the READs whose time is over.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64, done: &mut impl Extend<Done>) {
+        while let Some((_, number)) =
+            self.deadlines.first().copied().filter(|(ns, _)| *ns <= now_ns)
+        {
+            done.extend(self.close(number, Err(Failure::Deadline)));
+        }
+    }
+
+    /// Gives all up.
+    pub(crate) fn flush(&mut self, done: &mut impl Extend<Done>) {
+        for number in self.open.keys().copied().collect::<Vec<_>>() {
+            done.extend(self.close(number, Err(Failure::Flushed)));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Packets that were polled under the queue pair's lock, and are made into bytes outside of it: those of one
+//! message that leave together, or one of control.
+
+use lacuna_place::buffer::SendBuffer;
+use lacuna_place::region::{KeyTable, Rights};
+use lacuna_wire::ddp::{
+    About, ControlFrame, ControlReason, Operation, RecordFlags, Segment, Space, TRAILER_BYTES,
+    Tagged, UNTAGGED_HEADER_BYTES, Untagged, emit_control,
+};
+use std::sync::Arc;
+
+/// What a message's packets say besides their bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Header {
+    Send { is_solicited: bool },
+    Request,
+    Record { key: u32, offset: u64, flags: RecordFlags },
+}
+
+/// Where a message's bytes are.
+#[derive(Debug, Clone)]
+pub(crate) enum Data {
+    Buffer(SendBuffer),
+    /// Memory that a peer reads, as long as it may.
+    Read {
+        keys: Arc<KeyTable>,
+        peer: u64,
+        key: u32,
+        offset: u64,
+    },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Run(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Message(Part),
+    Control(Vec<u8>),
+}
+
+/// A part of a message.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) header: Header,
+    pub(crate) number: u32,
+    /// Of the message.
+    pub(crate) length: u32,
+    pub(crate) data: Data,
+    /// Where the part begins in the message, and its bytes.
+    pub(crate) place: u32,
+    pub(crate) bytes: u32,
+    /// Payload of each packet but the last.
+    pub(crate) payload_bytes: u32,
+}
+
+impl Run {
+    pub(crate) fn of(part: Part) -> Self {
+        Self(Kind::Message(part))
+    }
+
+    pub(crate) fn control(frames: Vec<u8>) -> Self {
+        Self(Kind::Control(frames))
+    }
+
+    /// Packets.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a run has a packet at least")]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Kind::Message(part) => part.bytes.div_ceil(part.payload_bytes).max(1) as usize,
+            Kind::Control(_) => 1,
+        }
+    }
+
+    /// Bytes of a packet, at most.
+    #[must_use]
+    pub fn packet_bytes(&self, index: usize) -> usize {
+        match &self.0 {
+            Kind::Message(part) => {
+                let (segment, payload) = part.segment(index);
+                segment.packet_bytes(payload)
+            }
+            Kind::Control(frames) => UNTAGGED_HEADER_BYTES + frames.len() + TRAILER_BYTES,
+        }
+    }
+
+    /// Writes a packet with its trailer; how many bytes it has.
+    ///
+    /// # Panics
+    /// If there is no such packet, or `out` is shorter than [`Run::packet_bytes`].
+    pub fn emit(&self, index: usize, out: &mut [u8]) -> usize {
+        match &self.0 {
+            Kind::Message(part) => part.emit(index, out),
+            Kind::Control(frames) => emit_frames(frames, out),
+        }
+    }
+}
+
+impl Part {
+    fn segment(&self, index: usize) -> (Segment, usize) {
+        let ahead = index as u32 * self.payload_bytes;
+        let payload = (self.bytes - ahead.min(self.bytes)).min(self.payload_bytes);
+        let Self { number, length, .. } = *self;
+        let place = self.place + ahead;
+        let untagged = |operation| Segment::Untagged(Untagged { operation, number, length, place });
+        let segment = match self.header {
+            Header::Send { is_solicited: false } => untagged(Operation::Send),
+            Header::Send { is_solicited: true } => untagged(Operation::SendSolicited),
+            Header::Request => untagged(Operation::ReadRequest),
+            Header::Record { key, offset, flags } => {
+                let offset = offset.wrapping_add(place.into());
+                Segment::Tagged(Tagged { stag: key, offset, number, length, place, flags })
+            }
+        };
+        (segment, payload as usize)
+    }
+
+    fn emit(&self, index: usize, out: &mut [u8]) -> usize {
+        let (segment, payload) = self.segment(index);
+        let header = segment.emit(payload, out);
+        let at = u64::from(self.place) + index as u64 * u64::from(self.payload_bytes);
+        let room = &mut out[header..header + payload];
+        match &self.data {
+            Data::Buffer(buffer) => buffer.copy_to(at as usize, room),
+            Data::Read { keys, peer, key, offset } => {
+                let start = offset + at;
+                let range = start..start + payload as u64;
+                let read = keys
+                    .pin(*key, *peer, Rights::REMOTE_READ, range)
+                    .is_ok_and(|pinned| pinned.read(start, room).is_ok());
+                if !read {
+                    return refuse(self.number, out);
+                }
+            }
+        }
+        let end = header + payload;
+        let trailer = lacuna_wire::crc32c(&[&out[..end]]);
+        out[end..end + TRAILER_BYTES].copy_from_slice(&trailer);
+        end + TRAILER_BYTES
+    }
+}
+
+/// Instead of memory that may not be read any more: an error, which is shorter.
+fn refuse(number: u32, out: &mut [u8]) -> usize {
+    let about = About { space: Space::Reads, number };
+    let mut frames = Vec::new();
+    emit_control(&ControlFrame::Error { about, reason: ControlReason::Key }, &mut frames);
+    emit_frames(&frames, out)
+}
+
+fn emit_frames(frames: &[u8], out: &mut [u8]) -> usize {
+    let length = frames.len() as u32;
+    let operation = Operation::Control;
+    Segment::Untagged(Untagged { operation, number: 0, length, place: 0 }).emit_packet(frames, out)
+}
