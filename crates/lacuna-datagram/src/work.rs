@@ -72,6 +72,14 @@ pub struct SendWork {
     pub deadline_ns: Option<u64>,
 }
 
+impl SendWork {
+    /// A work request that completes with an entry, wakes nobody in particular and has no deadline.
+    #[must_use]
+    pub fn new(id: u64, to: PeerId, verb: Verb) -> Self {
+        Self { id, to, verb, is_signaled: true, is_solicited: false, deadline_ns: None }
+    }
+}
+
 /// A posted receive.
 #[derive(Debug, Clone)]
 pub struct RecvWork {

@@ -45,6 +45,7 @@ mod connecting;
 mod connection;
 mod context;
 mod credit;
+pub mod datagram;
 mod deprecated;
 mod driver;
 mod error;

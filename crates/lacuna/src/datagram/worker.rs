@@ -1,0 +1,194 @@
+//! The worker of a datagram queue pair: datagrams in, packets out, timers. The same step runs on a thread of its
+//! own or, with manual progress, in the application's calls.
+//!
+//! Packets are polled under the lock, and made into bytes and sent without it. What the socket does not take stays
+//! in the burst, in order, and nothing is polled before it has left: the socket's buffer is the queue pair's pace
+//! where it has no other.
+
+use super::Shared;
+use crate::clock::Clock;
+use crate::told::Told;
+use lacuna_datagram::{Endpoint, Run};
+use lacuna_datapath::{Burst, BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
+use std::net::SocketAddr;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Packets of a turn: a bundle of the kernel's.
+const TURN_PACKETS: usize = 64;
+/// Turns of a step, so that packets that come are not left alone for long.
+const TURNS: usize = 8;
+
+/// See the module's text.
+pub(super) struct Worker {
+    clock: Clock,
+    datapath: Box<dyn Datapath>,
+    waiter: Waiter,
+    spin: Duration,
+    /// When it found nothing to do first.
+    idle_since: Option<Instant>,
+    buffers: BurstBuffers,
+    /// Packets that were polled and have not left, and how many have.
+    to: Option<SocketAddr>,
+    runs: Vec<Run>,
+    sent: usize,
+    told: Told,
+}
+
+/// Takes datagrams under one lock for each batch.
+struct Taker<'w> {
+    now_ns: u64,
+    shared: &'w Shared,
+    has_any: bool,
+}
+
+impl Placer for Taker<'_> {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        self.has_any = true;
+        let mut endpoint = self.shared.lock();
+        for packet in batch.packets() {
+            endpoint.on_datagram(self.now_ns, batch.source, packet);
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn new(
+        clock: Clock,
+        datapath: Box<dyn Datapath>,
+        waiter: Waiter,
+        spin: Duration,
+    ) -> Self {
+        Self {
+            clock,
+            datapath,
+            waiter,
+            spin,
+            idle_since: None,
+            buffers: BurstBuffers::new(),
+            to: None,
+            runs: Vec::new(),
+            sent: 0,
+            told: Told::default(),
+        }
+    }
+
+    /// The worker's thread.
+    pub(super) fn run(&mut self, shared: &Shared) {
+        while !shared.is_over.load(Ordering::Acquire) {
+            self.step_or_wait(shared, None);
+        }
+    }
+
+    /// One step; if there was nothing to do, looks again for a while and then sleeps, at most `limit`.
+    pub(super) fn step_or_wait(&mut self, shared: &Shared, limit: Option<Duration>) {
+        if self.step(shared) {
+            self.idle_since = None;
+            return;
+        }
+        let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
+        if idle_since.elapsed() < self.spin {
+            std::hint::spin_loop();
+            return;
+        }
+        let due_ns = {
+            let endpoint = shared.lock();
+            if endpoint.has_packets() && self.to.is_none() {
+                return;
+            }
+            endpoint.poll_timeout()
+        };
+        let due_ns = [due_ns, self.datapath.next_event_ns()].into_iter().flatten().min();
+        let due = due_ns.map(|due_ns| self.clock.until(due_ns));
+        let timeout = [due, limit].into_iter().flatten().min();
+        if timeout == Some(Duration::ZERO) {
+            return;
+        }
+        let sources = std::iter::once(&*self.datapath);
+        if let Err(error) = self.waiter.wait(sources, timeout) {
+            if self.told.is_news(&error) {
+                tracing::error!(%error, "cannot wait for packets");
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes what has come, sends what may leave; whether there was anything.
+    pub(super) fn step(&mut self, shared: &Shared) -> bool {
+        let now_ns = self.clock.now_ns();
+        let mut taker = Taker { now_ns, shared, has_any: false };
+        if let Err(error) = self.datapath.receive(now_ns, &mut taker)
+            && self.told.is_news(&error)
+        {
+            tracing::error!(%error, "cannot receive");
+        }
+        let mut has_any = taker.has_any;
+        let mut endpoint = shared.lock();
+        if endpoint.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
+            endpoint.on_timeout(now_ns);
+            has_any = true;
+        }
+        has_any |= self.transmit(now_ns, shared, endpoint);
+        if has_any {
+            shared.notify();
+        }
+        has_any
+    }
+
+    fn transmit<'s>(
+        &mut self,
+        now_ns: u64,
+        shared: &'s Shared,
+        mut endpoint: MutexGuard<'s, Endpoint>,
+    ) -> bool {
+        let mut has_any = false;
+        for _ in 0..TURNS {
+            if self.to.is_none() {
+                self.runs.clear();
+                self.sent = 0;
+                self.to = endpoint.poll_transmit(now_ns, TURN_PACKETS, &mut self.runs);
+            }
+            let Some(to) = self.to else { break };
+            drop(endpoint);
+            let is_sent = self.send(now_ns, to);
+            has_any |= is_sent;
+            endpoint = shared.lock();
+            if !is_sent {
+                break;
+            }
+        }
+        has_any
+    }
+
+    /// Sends what was polled; `false` if the socket has no room.
+    fn send(&mut self, now_ns: u64, to: SocketAddr) -> bool {
+        let mut burst = self.buffers.start(to);
+        // Nobody answers congestion marks of these packets.
+        burst.refuse_marks();
+        let packets = self.runs.iter().flat_map(|run| (0..run.len()).map(move |at| (run, at)));
+        for (run, at) in packets.skip(self.sent).take(Burst::PACKETS_MAX) {
+            burst.push_up_to(run.packet_bytes(at), |out| run.emit(at, out));
+        }
+        while !burst.is_empty() {
+            match self.datapath.send(now_ns, &burst) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    burst.advance(count);
+                    self.sent += count;
+                }
+                Err(error) => {
+                    // It concerns the first packet, which is lost as if the path had lost it.
+                    tracing::debug!(%error, %to, "a packet was not sent");
+                    burst.advance(1);
+                    self.sent += 1;
+                }
+            }
+        }
+        let all: usize = self.runs.iter().map(Run::len).sum();
+        if self.sent >= all {
+            self.to = None;
+        }
+        true
+    }
+}
