@@ -1,6 +1,7 @@
 //! Settings of a datagram queue pair.
 
 use crate::incoming::OpenLimits;
+use crate::reliable::ReliableConfig;
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,10 +10,14 @@ pub struct Config {
     pub packet_bytes_max: usize,
     /// Bits per second to each peer, headers included; `None` is as fast as they can be handed out.
     pub rate_bits_per_s: Option<u64>,
+    /// Everything is sent until it has come (RD); both ends must have it. `None`: once (UD).
+    pub reliable: Option<ReliableConfig>,
     /// Peers that are known at a time. Those that are not held go for others.
     pub peers_max: usize,
     /// Messages that are open at a time.
     pub open: OpenLimits,
+    /// Write-Records that may be open, or wait to be polled; more are not taken.
+    pub records_max: usize,
     /// Messages that wait to be sent while READs of peers are still answered.
     pub answers_max: usize,
 }
@@ -22,8 +27,10 @@ impl Default for Config {
         Self {
             packet_bytes_max: 1472,
             rate_bits_per_s: None,
+            reliable: None,
             peers_max: 1 << 20,
             open: OpenLimits { of_source: 64, in_all: 1 << 16 },
+            records_max: 1 << 16,
             answers_max: 1 << 16,
         }
     }

@@ -6,6 +6,7 @@
 //!
 //! Invariants: an entry is in `ready` or in `waiting`, once; a message's packets leave in order.
 
+use crate::groups::Kepts;
 use crate::peers::{PeerId, Peers};
 use crate::run::{Data, Header, Part, Run};
 use crate::work::{Failure, Operation};
@@ -13,17 +14,22 @@ use core::net::SocketAddr;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::pacer::Pacer;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 /// A message that is to be sent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) id: u64,
     pub(crate) header: Header,
+    pub(crate) is_reliable: bool,
     pub(crate) number: u32,
     pub(crate) data: Data,
     pub(crate) length: u32,
-    /// Where the next packet begins.
+    /// The group that it is for, or 0.
+    pub(crate) group: u32,
+    /// Where the next packet begins, and where the last one ends.
     pub(crate) next: u32,
+    pub(crate) end: u32,
     /// What completes once it has left; `None` of an answer or a question.
     pub(crate) operation: Option<Operation>,
     pub(crate) is_signaled: bool,
@@ -57,6 +63,8 @@ pub(crate) struct Outgoing {
     ready: VecDeque<u32>,
     waiting: BTreeSet<(u64, u32)>,
     messages: usize,
+    /// What was sent to groups, to be sent again.
+    pub(crate) kepts: Kepts,
 }
 
 impl Outgoing {
@@ -141,11 +149,16 @@ impl Outgoing {
                     allowed = allowed.saturating_sub(bytes);
                     runs.push(run);
                 }
-                if is_late || message.next >= message.length {
+                if is_late || message.next >= message.end {
                     let Some(message) = entry.queue.pop_front() else { break };
                     self.messages -= 1;
                     let status = if is_late { Err(Failure::Deadline) } else { Ok(()) };
                     left.extend(message.left(entry.peer, status));
+                    if status.is_ok() && message.group != 0 && message.operation.is_some() {
+                        let numbered = message.header.numbered();
+                        let message = Message { next: 0, ..message };
+                        self.kepts.keep(now_ns, entry.peer, numbered, message);
+                    }
                 }
             }
             if let Some(rate) = rate_bits_per_s {
@@ -177,7 +190,8 @@ impl Outgoing {
 
     /// When something may leave that has to wait now; `None` if nothing waits for a time.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.waiting.first().map(|(ns, _)| *ns)
+        let waiting_ns = self.waiting.first().map(|(ns, _)| *ns);
+        [waiting_ns, self.kepts.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Whether something may leave at once.
@@ -198,24 +212,48 @@ impl Outgoing {
 }
 
 impl Message {
-    /// The next packets.
-    fn cut(&mut self, packets_max: usize, packet_bytes_max: usize, bytes_max: u64) -> Part {
-        let header_bytes = match self.header {
-            Header::Record { .. } => lacuna_wire::ddp::TAGGED_HEADER_BYTES,
-            Header::Send { .. } | Header::Request => lacuna_wire::ddp::UNTAGGED_HEADER_BYTES,
-        };
-        let overhead = header_bytes + lacuna_wire::ddp::TRAILER_BYTES;
-        let payload_bytes = packet_bytes_max.saturating_sub(overhead).max(1) as u32;
-        let packets = (bytes_max / packet_bytes_max as u64).clamp(1, packets_max as u64) as u32;
-        let bytes = (self.length - self.next).min(packets.saturating_mul(payload_bytes));
-        let place = self.next;
-        self.next += bytes;
-        let (header, number, length) = (self.header, self.number, self.length);
-        Part { header, number, length, data: self.data.clone(), place, bytes, payload_bytes }
+    /// A message that is told of to nobody, without a deadline or a number.
+    pub(crate) fn new(header: Header, data: Data, length: u32) -> Self {
+        Self {
+            id: 0,
+            header,
+            is_reliable: false,
+            number: 0,
+            data,
+            length,
+            group: 0,
+            next: 0,
+            end: length,
+            operation: None,
+            is_signaled: false,
+            deadline_ns: None,
+        }
     }
 
-    fn left(self, peer: PeerId, status: Result<(), Failure>) -> Option<Left> {
-        let Self { id, is_signaled, .. } = self;
+    /// The next packets.
+    fn cut(&mut self, packets_max: usize, packet_bytes_max: usize, bytes_max: u64) -> Part {
+        let payload_bytes = self.header.payload_bytes(packet_bytes_max);
+        let packets = (bytes_max / packet_bytes_max as u64).clamp(1, packets_max as u64) as u32;
+        let (place, left) = (self.next, self.end - self.next);
+        let is_readable = self.data.is_readable(place, left);
+        // What may not be read any more is refused with one packet for all that is left.
+        let packets = if is_readable { packets } else { 1 };
+        let bytes = left.min(packets.saturating_mul(payload_bytes));
+        self.next = if is_readable { place + bytes } else { self.end };
+        self.part(place..place + bytes, payload_bytes)
+    }
+
+    /// These bytes of it, in packets with payloads of at most so many.
+    pub(crate) fn part(&self, bytes: Range<u32>, payload_bytes: u32) -> Part {
+        let Self { header, is_reliable, group, number, length, .. } = *self;
+        let (place, bytes) = (bytes.start, bytes.end - bytes.start);
+        let data = self.data.clone();
+        Part { header, is_reliable, group, number, length, data, place, bytes, payload_bytes }
+    }
+
+    /// What is told of it once it is over; nothing of an answer or a question.
+    pub(crate) fn left(&self, peer: PeerId, status: Result<(), Failure>) -> Option<Left> {
+        let Self { id, is_signaled, .. } = *self;
         let bytes = if status.is_ok() { self.length.into() } else { 0 };
         Some(Left { id, peer, operation: self.operation?, status, bytes, is_signaled })
     }
