@@ -8,8 +8,9 @@ const CLIENT: [u8; 4] = [10, 0, 0, 1];
 const SERVER: [u8; 4] = [10, 0, 0, 2];
 const CLIENT_PORT: u16 = 0xc000;
 /// No dissector has this port.
-const SERVER_PORT: u16 = 7407;
+pub(crate) const SERVER_PORT: u16 = 7407;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// What tshark can do here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +104,13 @@ fn ip(protocol: u8, is_of_client: bool, rest: &[u8]) -> Vec<u8> {
     let sum = (sum & 0xffff) + (sum >> 16);
     header[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
     [&header[..], rest].concat()
+}
+
+/// A datagram of the client's.
+pub(crate) fn udp(payload: &[u8]) -> Vec<u8> {
+    let bytes = u16::try_from(8 + payload.len()).expect("a datagram");
+    let header = [CLIENT_PORT, SERVER_PORT, bytes, 0].map(u16::to_be_bytes).concat();
+    ip(UDP, true, &[&header[..], payload].concat())
 }
 
 /// A TCP connection: each end's next sequence number, and what was sent.
