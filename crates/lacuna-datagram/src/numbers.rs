@@ -81,10 +81,15 @@ impl Seen {
         Sight::New { missed: 0 }
     }
 
-    /// Whether a number was seen and is not too old.
+    /// Whether a number is none that [`Seen::take`] would take: it was seen, or is too far behind to know.
     pub(crate) fn knows(self, number: u32) -> bool {
+        let (bits, used) = self.unpack();
         let behind = self.highest.wrapping_sub(number);
-        behind < WINDOW && self.unpack().0 >> behind & 1 == 1
+        used > 0
+            && match behind {
+                0..WINDOW => bits >> behind & 1 == 1,
+                _ => behind <= FAR,
+            }
     }
 }
 

@@ -1,0 +1,69 @@
+//! How messages end when something else interferes: late packets, peers that go, keys that are revoked.
+
+use lacuna_datagram::{Config, Done, Endpoint};
+use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope};
+use lacuna_wire::ddp::{RecordFlags, Segment, Tagged};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const REGION_BYTES: u64 = 8192;
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn source(host: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], 7407))
+}
+
+/// An end, its memory, and a key for it.
+struct End {
+    endpoint: Endpoint,
+    keys: Arc<KeyTable>,
+    region: Arc<Region>,
+    key: u32,
+}
+
+impl End {
+    fn new(config: Config) -> Self {
+        let keys = Arc::new(KeyTable::new(1));
+        let config_of_region = RegionConfig { has_validity: true, is_exclusive: false };
+        let region = Region::new(vec![0; REGION_BYTES as usize], config_of_region);
+        let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let access = Access { rights, scope: Scope::Any };
+        let key = keys.register(&region, 0..REGION_BYTES, access, || 0x1234_5678).unwrap();
+        let endpoint = Endpoint::new(config, keys.clone(), 1);
+        Self { endpoint, keys, region, key }
+    }
+
+    fn take(&mut self, now_ns: u64, from: SocketAddr, segment: Segment, payload: &[u8]) {
+        let mut packet = vec![0; segment.packet_bytes(payload.len())];
+        segment.emit_packet(payload, &mut packet);
+        self.endpoint.on_datagram(now_ns, from, &packet);
+    }
+
+    /// The first bytes of a Write-Record to the beginning of the memory.
+    fn record(&mut self, now_ns: u64, from: SocketAddr, number: u32, length: u32, first: &[u8]) {
+        let (stag, flags) = (self.key, RecordFlags::default());
+        let tagged = Tagged { stag, offset: 0, number, length, place: 0, flags };
+        self.take(now_ns, from, Segment::Tagged(tagged), first);
+    }
+
+    fn done(&mut self) -> Vec<Done> {
+        std::iter::from_fn(|| self.endpoint.poll_done()).collect()
+    }
+}
+
+#[test]
+fn a_late_segment_of_a_record_long_over_writes_nothing() {
+    let mut end = End::new(Config::default());
+    for number in 100..170 {
+        end.record(0, source(1), number, 4, &[1; 4]);
+    }
+    assert_eq!(end.done().len(), 70);
+    end.region.write(0, &[9; 4]).unwrap();
+    for number in 100..170 {
+        end.record(0, source(1), number, 4, &[1; 4]);
+    }
+    let mut bytes = [0; 4];
+    end.region.read(0, &mut bytes).unwrap();
+    assert_eq!((bytes, end.done().len()), ([9; 4], 0));
+    assert_eq!(end.endpoint.stats().discards.late, 70);
+}
