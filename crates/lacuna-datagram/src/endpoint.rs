@@ -514,8 +514,8 @@ impl Endpoint {
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
-        let Self { incoming, peers, done, reads, .. } = self;
-        incoming.on_timeout(now_ns, peers, done);
+        let Self { incoming, done, reads, .. } = self;
+        incoming.on_timeout(now_ns, done);
         reads.on_timeout(now_ns, done);
     }
 }

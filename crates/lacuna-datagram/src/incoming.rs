@@ -290,7 +290,7 @@ impl Incoming {
         open.add(place, payload.len());
         match is_whole {
             true => self.deliver(peer, from, open, Ended::Whole, done),
-            false => self.keep(peer, from, open),
+            false => self.keep(peer, from, open, done),
         }
         Ok(())
     }
@@ -361,7 +361,7 @@ impl Incoming {
         open.add(place, payload.len());
         match is_whole {
             true => self.deliver(peer, from, open, Ended::Whole, done),
-            false => self.keep(peer, from, open),
+            false => self.keep(peer, from, open, done),
         }
         Ok(())
     }
@@ -391,14 +391,15 @@ impl Incoming {
     }
 
     /// Closes the messages whose time is over.
-    pub(crate) fn on_timeout(&mut self, now_ns: u64, peers: &Peers, done: &mut VecDeque<Done>) {
+    pub(crate) fn on_timeout(&mut self, now_ns: u64, done: &mut VecDeque<Done>) {
         while let Some(std::cmp::Reverse((ns, index, numbered, number))) =
             self.alarms.peek().copied()
             && ns <= now_ns
         {
             self.alarms.pop();
             let numbered = if numbered == 0 { Numbered::Sends } else { Numbered::Records };
-            let Some(peer) = peers.id_of(index) else { continue };
+            // Of a peer that had to go, too.
+            let Some(peer) = self.sources.get(&index).map(|source| source.peer) else { continue };
             let Some(at) = self.find(peer, numbered, number) else { continue };
             let Some(open) = self.sources.get(&index).and_then(|source| source.opens.get(at))
             else {
@@ -499,18 +500,20 @@ impl Incoming {
         Ok(())
     }
 
-    fn keep(&mut self, peer: PeerId, address: SocketAddr, open: Open) {
+    fn keep(&mut self, peer: PeerId, address: SocketAddr, open: Open, done: &mut VecDeque<Done>) {
+        // The peer that was here had to go, and so must what is open of it.
+        while let Some(other) = self.sources.get(&peer.index).map(|source| source.peer)
+            && other != peer
+        {
+            self.counts.evicted += 1;
+            self.close(other, 0, Ended::Evicted, done);
+        }
         self.alarms.push(alarm(open.due().0, peer, &open));
         let source = self.sources.entry(peer.index).or_insert_with(|| Source {
             peer,
             address,
             opens: Vec::new(),
         });
-        if source.peer != peer {
-            // The peer that was here is gone, and what was open of it.
-            self.open -= source.opens.len();
-            *source = Source { peer, address, opens: Vec::new() };
-        }
         source.opens.push(open);
         self.open += 1;
     }

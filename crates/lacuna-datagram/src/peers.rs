@@ -188,6 +188,7 @@ impl Peers {
     }
 
     /// The id of a slot that is in use.
+    #[cfg(test)]
     pub(crate) fn id_of(&self, index: u32) -> Option<PeerId> {
         let slot = self.slots.get(index as usize).filter(|slot| slot.flags & FREE == 0)?;
         Some(PeerId { index, generation: slot.generation })

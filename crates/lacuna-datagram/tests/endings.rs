@@ -1,8 +1,8 @@
 //! How messages end when something else interferes: late packets, peers that go, keys that are revoked.
 
-use lacuna_datagram::{Config, Done, Endpoint};
-use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope};
-use lacuna_wire::ddp::{RecordFlags, Segment, Tagged};
+use lacuna_datagram::{Config, Done, Ended, Endpoint, Operation, RecvWork};
+use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
+use lacuna_wire::ddp::{self, RecordFlags, Segment, Tagged, Untagged};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -33,6 +33,12 @@ impl End {
         Self { endpoint, keys, region, key }
     }
 
+    fn receive(&mut self, id: u64, bytes: u64) {
+        let parts = [(self.region.clone(), Stride::of_range(0..bytes))];
+        let into = Slices::new(parts).unwrap();
+        self.endpoint.post_recv(RecvWork { id, into }).unwrap();
+    }
+
     fn take(&mut self, now_ns: u64, from: SocketAddr, segment: Segment, payload: &[u8]) {
         let mut packet = vec![0; segment.packet_bytes(payload.len())];
         segment.emit_packet(payload, &mut packet);
@@ -44,6 +50,13 @@ impl End {
         let (stag, flags) = (self.key, RecordFlags::default());
         let tagged = Tagged { stag, offset: 0, number, length, place: 0, flags };
         self.take(now_ns, from, Segment::Tagged(tagged), first);
+    }
+
+    /// The first bytes of a Send.
+    fn send(&mut self, now_ns: u64, from: SocketAddr, number: u32, length: u32, first: &[u8]) {
+        let operation = ddp::Operation::Send;
+        let untagged = Untagged { operation, number, length, place: 0 };
+        self.take(now_ns, from, Segment::Untagged(untagged), first);
     }
 
     fn done(&mut self) -> Vec<Done> {
@@ -66,4 +79,39 @@ fn a_late_segment_of_a_record_long_over_writes_nothing() {
     end.region.read(0, &mut bytes).unwrap();
     assert_eq!((bytes, end.done().len()), ([9; 4], 0));
     assert_eq!(end.endpoint.stats().discards.late, 70);
+}
+
+#[test]
+fn messages_of_a_peer_that_had_to_go_end_by_silence() {
+    let mut end = End::new(Config { peers_max: 2, ..Config::default() });
+    end.receive(7, 100);
+    end.send(0, source(1), 5, 100, &[1; 50]);
+    end.record(0, source(1), 5, 100, &[1; 50]);
+    // Others take the two places of peers.
+    for host in 2..6 {
+        end.record(0, source(host), 1, 4, &[1; 4]);
+    }
+    assert_eq!((end.done().len(), end.endpoint.stats().messages_open), (4, 2));
+    end.endpoint.on_timeout(SECOND_NS);
+    assert_eq!((end.endpoint.stats().messages_open, end.endpoint.receives()), (0, 1));
+    let done = end.done();
+    assert_eq!((done.len(), done[0].operation, done[0].bytes), (1, Operation::Record, 50));
+    assert_eq!(done[0].arrived.as_ref().unwrap().ended, Ended::Silence);
+    assert_eq!(end.endpoint.poll_timeout(), None);
+}
+
+#[test]
+fn messages_of_a_peer_that_had_to_go_end_when_another_begins_one_in_its_place() {
+    let mut end = End::new(Config { peers_max: 1, ..Config::default() });
+    end.receive(7, 100);
+    end.send(0, source(1), 5, 100, &[1; 50]);
+    end.record(0, source(1), 5, 100, &[1; 50]);
+    end.record(0, source(2), 1, 100, &[1; 60]);
+    let done = end.done();
+    assert_eq!(done.iter().map(|done| done.bytes).collect::<Vec<_>>(), [50]);
+    let arrived = done[0].arrived.as_ref().unwrap();
+    assert_eq!((arrived.source, arrived.ended), (source(1), Ended::Evicted));
+    assert_eq!((end.endpoint.stats().messages_open, end.endpoint.receives()), (1, 1));
+    end.endpoint.on_timeout(SECOND_NS);
+    assert_eq!((end.done().len(), end.endpoint.stats().messages_open), (1, 0));
 }
