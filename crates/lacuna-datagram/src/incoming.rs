@@ -278,6 +278,10 @@ impl Incoming {
         let is_whole = payload.len() == length as usize;
         if !is_whole {
             self.make_room(peer, done)?;
+            // A receive that came back for it is the first one now.
+            if self.receives.front().is_none_or(|work| work.into.len() < length.into()) {
+                return Err(Discard::NoBuffer);
+            }
         }
         let missed = self.begin(now_ns, peers, peer, Numbered::Sends, number)?;
         let Some(work) = self.receives.pop_front() else { return Err(Discard::NoBuffer) };

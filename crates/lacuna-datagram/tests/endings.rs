@@ -1,6 +1,6 @@
 //! How messages end when something else interferes: late packets, peers that go, keys that are revoked.
 
-use lacuna_datagram::{Config, Done, Ended, Endpoint, Operation, RecvWork};
+use lacuna_datagram::{Config, Done, Ended, Endpoint, OpenLimits, Operation, RecvWork};
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
 use lacuna_wire::ddp::{self, RecordFlags, Segment, Tagged, Untagged};
 use std::net::SocketAddr;
@@ -114,4 +114,22 @@ fn messages_of_a_peer_that_had_to_go_end_when_another_begins_one_in_its_place() 
     assert_eq!((end.endpoint.stats().messages_open, end.endpoint.receives()), (1, 1));
     end.endpoint.on_timeout(SECOND_NS);
     assert_eq!((end.done().len(), end.endpoint.stats().messages_open), (1, 0));
+}
+
+#[test]
+fn a_message_does_not_take_a_shorter_receive_that_came_back_for_it() {
+    let open = OpenLimits { of_source: 1, in_all: 10 };
+    let mut end = End::new(Config { open, ..Config::default() });
+    end.receive(1, 10);
+    end.receive(2, 100);
+    end.send(0, source(1), 5, 10, &[1; 5]);
+    // Its place among the open ones is that of the message before, whose receive is the first again.
+    end.send(0, source(1), 6, 100, &[1; 50]);
+    let stats = end.endpoint.stats();
+    assert_eq!((stats.discards.no_buffer, stats.messages_open), (1, 0), "{stats:?}");
+    assert_eq!(end.endpoint.receives(), 2);
+    end.send(0, source(1), 7, 10, &[1; 10]);
+    end.send(0, source(1), 6, 100, &[1; 100]);
+    let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
+    assert_eq!(ids, [1, 2]);
 }
