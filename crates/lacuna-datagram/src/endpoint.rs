@@ -456,6 +456,10 @@ impl Endpoint {
         datagram_bytes: usize,
     ) {
         self.stats.discards.count(discard);
+        if matches!(discard, Discard::Key | Discard::Rights) {
+            // Who guessed too often has been refused for long enough.
+            self.keys.forgive_each_second(now_ns);
+        }
         let Some(reason) = discard.reason() else { return };
         self.errors.push(MessageError { peer: from, about, reason, is_told: false });
         let mut frames = Vec::new();

@@ -1,7 +1,9 @@
 //! How messages end when something else interferes: late packets, peers that go, keys that are revoked.
 
 use lacuna_datagram::{Config, Done, Ended, Endpoint, OpenLimits, Operation, RecvWork};
-use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
+use lacuna_place::region::{
+    Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
+};
 use lacuna_wire::ddp::{self, RecordFlags, Segment, Tagged, Untagged};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -132,4 +134,24 @@ fn a_message_does_not_take_a_shorter_receive_that_came_back_for_it() {
     end.send(0, source(1), 6, 100, &[1; 100]);
     let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
     assert_eq!(ids, [1, 2]);
+}
+
+#[test]
+fn who_named_unknown_keys_is_heard_again_after_a_second() {
+    let mut end = End::new(Config::default());
+    let known = std::mem::replace(&mut end.key, 0x7fff_0001);
+    for number in 0..=GUESSES_MAX {
+        end.record(0, source(1), number, 4, &[1; 4]);
+    }
+    end.key = known;
+    end.record(SECOND_NS / 2, source(1), 20, 4, &[1; 4]);
+    assert_eq!(end.done().len(), 0);
+    let later_ns = 2 * SECOND_NS;
+    end.record(later_ns, source(1), 21, 4, &[1; 4]);
+    end.record(later_ns, source(1), 22, 4, &[1; 4]);
+    assert_eq!(
+        end.done().len(),
+        1,
+        "the packet that shows that a second has passed is still refused"
+    );
 }
