@@ -207,9 +207,12 @@ impl Message {
         let overhead = header_bytes + lacuna_wire::ddp::TRAILER_BYTES;
         let payload_bytes = packet_bytes_max.saturating_sub(overhead).max(1) as u32;
         let packets = (bytes_max / packet_bytes_max as u64).clamp(1, packets_max as u64) as u32;
-        let bytes = (self.length - self.next).min(packets.saturating_mul(payload_bytes));
-        let place = self.next;
-        self.next += bytes;
+        let (place, left) = (self.next, self.length - self.next);
+        let is_readable = self.data.is_readable(place, left);
+        // What may not be read any more is refused with one packet for all that is left.
+        let packets = if is_readable { packets } else { 1 };
+        let bytes = left.min(packets.saturating_mul(payload_bytes));
+        self.next = if is_readable { place + bytes } else { self.length };
         let (header, number, length) = (self.header, self.number, self.length);
         Part { header, number, length, data: self.data.clone(), place, bytes, payload_bytes }
     }

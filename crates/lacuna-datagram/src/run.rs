@@ -30,6 +30,20 @@ pub(crate) enum Data {
     },
 }
 
+impl Data {
+    /// Whether so many bytes at this place are there to be sent.
+    pub(crate) fn is_readable(&self, place: u32, bytes: u32) -> bool {
+        match self {
+            Self::Buffer(_) => true,
+            Self::Read { keys, peer, key, offset } => {
+                let start = offset + u64::from(place);
+                let range = start..start + u64::from(bytes);
+                keys.pin(*key, *peer, Rights::REMOTE_READ, range).is_ok()
+            }
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Run(Kind);

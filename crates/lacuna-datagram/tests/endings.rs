@@ -1,10 +1,13 @@
 //! How messages end when something else interferes: late packets, peers that go, keys that are revoked.
 
-use lacuna_datagram::{Config, Done, Ended, Endpoint, OpenLimits, Operation, RecvWork};
+use lacuna_datagram::{
+    Config, Done, Ended, Endpoint, Failure, OpenLimits, Operation, RecvWork, Run, SendWork, Target,
+    Verb,
+};
 use lacuna_place::region::{
     Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
 };
-use lacuna_wire::ddp::{self, RecordFlags, Segment, Tagged, Untagged};
+use lacuna_wire::ddp::{self, ControlReason, RecordFlags, Segment, Tagged, Untagged};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -63,6 +66,21 @@ impl End {
 
     fn done(&mut self) -> Vec<Done> {
         std::iter::from_fn(|| self.endpoint.poll_done()).collect()
+    }
+
+    /// What leaves, with at most so many packets at a time.
+    fn packets(&mut self, now_ns: u64, packets_max: usize) -> Vec<Vec<u8>> {
+        let mut runs: Vec<Run> = Vec::new();
+        if self.endpoint.poll_transmit(now_ns, packets_max, &mut runs).is_none() {
+            return Vec::new();
+        }
+        let emit = |run: &Run, at: usize| {
+            let mut packet = vec![0; run.packet_bytes(at)];
+            let bytes = run.emit(at, &mut packet);
+            packet.truncate(bytes);
+            packet
+        };
+        runs.iter().flat_map(|run| (0..run.len()).map(move |at| emit(run, at))).collect()
     }
 }
 
@@ -154,4 +172,32 @@ fn who_named_unknown_keys_is_heard_again_after_a_second() {
         1,
         "the packet that shows that a second has passed is still refused"
     );
+}
+
+#[test]
+fn a_read_of_memory_that_is_revoked_meanwhile_is_refused_with_one_packet() {
+    let config = Config { packet_bytes_max: 128, ..Config::default() };
+    let mut asked = End::new(config);
+    let mut asker = End::new(config);
+    let peer = asker.endpoint.peer(source(2)).unwrap();
+    let into = Slices::new([(asker.region.clone(), Stride::of_range(0..4000))]).unwrap();
+    let from = Target { key: asked.key, offset: 0 };
+    asker.endpoint.post_send(0, SendWork::new(3, peer, Verb::Read { into, from })).unwrap();
+    for packet in asker.packets(0, 8) {
+        asked.endpoint.on_datagram(0, source(1), &packet);
+    }
+    let before = asked.packets(0, 8);
+    assert_eq!(before.len(), 8);
+    assert!(asked.keys.revoke(asked.key));
+    let after: Vec<_> = std::iter::repeat_with(|| asked.packets(0, 8))
+        .take_while(|packets| !packets.is_empty())
+        .flatten()
+        .collect();
+    assert_eq!(after.len(), 1, "errors are not multiplied");
+    for packet in before.iter().chain(&after) {
+        asker.endpoint.on_datagram(0, source(2), packet);
+    }
+    let done = asker.done();
+    assert_eq!((done.len(), done[0].id), (1, 3));
+    assert_eq!(done[0].status, Err(Failure::Peer(ControlReason::Key)));
 }
