@@ -220,7 +220,9 @@ impl Incoming {
 
     /// Takes every receive back, those of open messages included.
     pub(crate) fn flush(&mut self) -> Vec<RecvWork> {
-        let open = std::mem::take(&mut self.sources).into_values().flat_map(|source| source.opens);
+        let mut sources: Vec<_> = std::mem::take(&mut self.sources).into_iter().collect();
+        sources.sort_unstable_by_key(|(index, _)| *index);
+        let open = sources.into_iter().flat_map(|(_, source)| source.opens);
         let taken = open.filter_map(|open| match open.goal {
             Goal::Receive(work) => Some(work),
             Goal::Record { .. } => None,

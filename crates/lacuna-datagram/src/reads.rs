@@ -110,7 +110,9 @@ impl Reads {
 
     /// Gives all up.
     pub(crate) fn flush(&mut self, done: &mut impl Extend<Done>) {
-        for number in self.open.keys().copied().collect::<Vec<_>>() {
+        let mut numbers: Vec<u32> = self.open.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
             done.extend(self.close(number, Err(Failure::Flushed)));
         }
     }

@@ -201,3 +201,17 @@ fn a_read_of_memory_that_is_revoked_meanwhile_is_refused_with_one_packet() {
     assert_eq!((done.len(), done[0].id), (1, 3));
     assert_eq!(done[0].status, Err(Failure::Peer(ControlReason::Key)));
 }
+
+#[test]
+fn a_queue_pair_that_closes_gives_receives_back_in_the_same_order_each_time() {
+    let mut end = End::new(Config::default());
+    for id in 0..20 {
+        end.receive(id, 100);
+    }
+    for host in 0..12 {
+        end.send(0, source(host), 5, 100, &[1; 50]);
+    }
+    end.endpoint.close();
+    let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
+    assert!(ids.iter().copied().eq(0..20), "{ids:?}");
+}
