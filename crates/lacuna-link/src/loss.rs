@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::{Fraction, Prng};
 
 /// A loss model.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Loss {
     /// No loss.
     #[default]

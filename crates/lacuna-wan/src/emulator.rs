@@ -21,8 +21,8 @@ use crate::flight::Flight;
 use crate::timeline::Timeline;
 use crate::way::{Part, Way, WayConfig, WayCounters, WayError};
 
-/// Frames read from one host before the other host's turn and before due parts are written.
-const READS_MAX: usize = 16;
+/// Frames read from one host before the next host's turn and before due parts are written.
+pub(crate) const READS_MAX: usize = 16;
 
 /// If the thread is awake, it writes parts early: by a hundredth of the delay, at most by this. At
 /// 1 Gbit/s half of the processor time is for wake-ups, and parts close together then share one. A
@@ -67,10 +67,57 @@ pub(crate) struct Emulator {
     start_ns: u64,
     /// Whether each way's source may have frames to read.
     is_readable: [bool; 2],
-    // Buffers that are reused from frame to frame.
+    /// Reused from frame to frame.
     parts: Vec<Part>,
+    writer: Writer,
+}
+
+/// Writes parts of frames to devices. Its buffers are reused from part to part.
+pub(crate) struct Writer {
     header: PartHeader,
-    scratch: Vec<u8>,
+    /// A part that differs from its frame, or a frame that is dropped: [`FRAME_BYTES_MAX`] long.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        Self { header: PartHeader::default(), scratch: vec![0; FRAME_BYTES_MAX] }
+    }
+
+    /// Writes a part and counts it.
+    pub(crate) fn write(
+        &mut self,
+        sink: &OwnedFd,
+        bundle: &Bundle,
+        frame: &[u8],
+        part: &Part,
+        counters: &mut WayCounters,
+    ) -> io::Result<()> {
+        let packets = part.start..part.end;
+        let result = if let Some(bit) = part.flipped_bit {
+            let out = &mut self.scratch;
+            bundle.corrupt(frame, part.start, part.is_marked, bit, out);
+            let result = write(sink, out);
+            out.resize(FRAME_BYTES_MAX, 0);
+            result
+        } else {
+            match bundle.cut(frame, packets.clone(), part.is_marked, &mut self.header) {
+                [whole, []] => write(sink, whole),
+                [head, payload] => writev(sink, &[IoSlice::new(head), IoSlice::new(payload)]),
+            }
+        };
+        let count = u64::from(part.end - part.start);
+        match result {
+            Ok(_) => {
+                counters.delivered_packets += count;
+                counters.delivered_bytes += bundle.wire_bytes_of(packets);
+            }
+            // The device was removed.
+            Err(error @ (Errno::BADF | Errno::BADFD)) => return Err(error.into()),
+            Err(_) => counters.refused += count,
+        }
+        Ok(())
+    }
 }
 
 impl Emulator {
@@ -95,17 +142,13 @@ impl Emulator {
             start_ns: clock_ns(),
             is_readable: [true; 2],
             parts: vec![],
-            header: PartHeader::default(),
-            scratch: vec![0; FRAME_BYTES_MAX],
+            writer: Writer::new(),
         }
     }
 
     /// Runs until it is asked to stop.
     pub(crate) fn run(mut self) -> io::Result<(Progress, Timeline)> {
-        // The default timer slack, 50 us, would be added to every delay.
-        if let Some(least) = std::num::NonZeroU64::new(1) {
-            rustix::thread::set_current_timer_slack(Some(least))?;
-        }
+        sharpen_timers()?;
         loop {
             for way in 0..self.ways.len() {
                 if self.is_readable[way] {
@@ -144,7 +187,7 @@ impl Emulator {
             // the host.
             let (room, has_room) = match self.arena.room() {
                 Some(room) => (room, true),
-                None => (&mut self.scratch[..], false),
+                None => (&mut self.writer.scratch[..], false),
             };
             let frame_bytes = match read(source, &mut *room) {
                 Ok(frame_bytes) => frame_bytes,
@@ -178,7 +221,7 @@ impl Emulator {
                 continue;
             }
             let place = self.arena.keep(frame_bytes);
-            self.flight.insert(place, bundle, way, &self.parts);
+            self.flight.insert(place, bundle, self.parts.iter().map(|part| (way, *part)));
             // Write frames without delay at once, while they are in the cache.
             self.write_due(now_ns)?;
         }
@@ -187,33 +230,10 @@ impl Emulator {
 
     /// Writes the parts that are due.
     fn write_due(&mut self, now_ns: u64) -> io::Result<()> {
-        while let Some((held, part, is_last)) = self.flight.pop_due(now_ns + self.early_ns) {
+        while let Some((held, (way, part), is_last)) = self.flight.pop_due(now_ns + self.early_ns) {
             let frame = self.arena.frame(held.place);
-            let sink = &self.ends[held.way].1;
-            let packets = part.start..part.end;
-            let result = if let Some(bit) = part.flipped_bit {
-                let out = &mut self.scratch;
-                held.bundle.corrupt(frame, part.start, part.is_marked, bit, out);
-                let result = write(sink, out);
-                out.resize(FRAME_BYTES_MAX, 0);
-                result
-            } else {
-                match held.bundle.cut(frame, packets.clone(), part.is_marked, &mut self.header) {
-                    [whole, []] => write(sink, whole),
-                    [head, payload] => writev(sink, &[IoSlice::new(head), IoSlice::new(payload)]),
-                }
-            };
-            let count = u64::from(part.end - part.start);
-            let counters = self.ways[held.way].counters_mut();
-            match result {
-                Ok(_) => {
-                    counters.delivered_packets += count;
-                    counters.delivered_bytes += held.bundle.wire_bytes_of(packets);
-                }
-                // The device was removed.
-                Err(error @ (Errno::BADF | Errno::BADFD)) => return Err(error.into()),
-                Err(_) => counters.refused += count,
-            }
+            let counters = self.ways[way].counters_mut();
+            self.writer.write(&self.ends[way].1, &held.bundle, frame, &part, counters)?;
             if is_last {
                 self.arena.release(held.place);
             }
@@ -250,11 +270,10 @@ impl Emulator {
     }
 
     fn progress(&self) -> Progress {
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
         Progress {
             elapsed: Duration::from_nanos(self.now_ns()),
             ways: [*self.ways[0].counters(), *self.ways[1].counters()],
-            cpu: Duration::from_nanos(ns(cpu)),
+            cpu: cpu_time(),
         }
     }
 
@@ -262,11 +281,7 @@ impl Emulator {
     fn sleep(&mut self) -> io::Result<()> {
         let sample_ns = self.timeline.next_ns();
         let next_ns = self.flight.next_ns().map_or(sample_ns, |next_ns| next_ns.min(sample_ns));
-        let left_ns = next_ns.saturating_sub(self.now_ns());
-        let timeout = Timespec {
-            tv_sec: (left_ns / 1_000_000_000) as i64,
-            tv_nsec: (left_ns % 1_000_000_000) as _,
-        };
+        let timeout = timespec(next_ns.saturating_sub(self.now_ns()));
         let [to_server, to_client] = &self.ends;
         let mut fds = [
             PollFd::from_borrowed_fd(to_server.0.as_fd(), PollFlags::IN),
@@ -287,14 +302,31 @@ impl Emulator {
     }
 }
 
-/// See [`EARLY_NS_MAX`]. Both ways share one schedule, so the shorter delay decides.
-fn early_ns(ways: &[Way; 2]) -> u64 {
+/// The default timer slack of a thread, 50 us, would be added to every delay.
+pub(crate) fn sharpen_timers() -> io::Result<()> {
+    if let Some(least) = std::num::NonZeroU64::new(1) {
+        rustix::thread::set_current_timer_slack(Some(least))?;
+    }
+    Ok(())
+}
+
+/// See [`EARLY_NS_MAX`]. All ways share one schedule, so the shortest delay decides.
+pub(crate) fn early_ns(ways: &[Way]) -> u64 {
     let hundredths = ways.iter().map(|way| way.config().delay.min_ns() / 100);
     hundredths.min().unwrap_or(0).min(EARLY_NS_MAX)
 }
 
-fn clock_ns() -> u64 {
+pub(crate) fn clock_ns() -> u64 {
     ns(clock_gettime(ClockId::Monotonic))
+}
+
+/// Processor time of this thread.
+pub(crate) fn cpu_time() -> Duration {
+    Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
+pub(crate) fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
 }
 
 fn ns(time: Timespec) -> u64 {

@@ -16,8 +16,6 @@ use crate::way::Part;
 pub(crate) struct Held {
     pub(crate) place: Place,
     pub(crate) bundle: Bundle,
-    /// Index of its way.
-    pub(crate) way: usize,
     parts: u32,
 }
 
@@ -35,6 +33,8 @@ pub(crate) struct Flight {
 struct Entry {
     key: Reverse<(u64, u64)>,
     slot: u32,
+    /// Index of its way.
+    way: u32,
     part: Part,
 }
 
@@ -59,10 +59,15 @@ impl PartialEq for Entry {
 }
 
 impl Flight {
-    /// Inserts the parts of a bundle, at least one.
-    pub(crate) fn insert(&mut self, place: Place, bundle: Bundle, way: usize, parts: &[Part]) {
-        debug_assert!(!parts.is_empty(), "a bundle without parts would never be released");
-        let held = Held { place, bundle, way, parts: parts.len() as u32 };
+    /// Inserts the parts of a bundle, at least one, each with its way.
+    pub(crate) fn insert(
+        &mut self,
+        place: Place,
+        bundle: Bundle,
+        parts: impl ExactSizeIterator<Item = (usize, Part)>,
+    ) {
+        debug_assert!(parts.len() > 0, "a bundle without parts would never be released");
+        let held = Held { place, bundle, parts: parts.len() as u32 };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = held;
@@ -73,9 +78,9 @@ impl Flight {
                 self.slots.len() as u32 - 1
             }
         };
-        for part in parts {
+        for (way, part) in parts {
             let key = Reverse((part.release_ns, self.inserted));
-            self.heap.push(Entry { key, slot, part: *part });
+            self.heap.push(Entry { key, slot, way: way as u32, part });
             self.inserted += 1;
         }
     }
@@ -85,9 +90,9 @@ impl Flight {
         self.heap.peek().map(|entry| entry.part.release_ns)
     }
 
-    /// Takes the next part that is due at `now_ns`. The flag tells whether it is the last part of its
-    /// bundle, whose frame the caller releases after writing it.
-    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Held, Part, bool)> {
+    /// Takes the next part that is due at `now_ns`, with its way. The flag tells whether it is the last part
+    /// of its bundle, whose frame the caller releases after writing it.
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Held, (usize, Part), bool)> {
         if self.next_ns()? > now_ns {
             return None;
         }
@@ -98,7 +103,7 @@ impl Flight {
         if is_last {
             self.free.push(entry.slot);
         }
-        Some((*held, entry.part, is_last))
+        Some((*held, (entry.way as usize, entry.part), is_last))
     }
 }
 
@@ -119,14 +124,14 @@ mod tests {
         let mut flight = Flight::default();
         for (way, times) in [[30, 10, 20], [10, 40, 5], [30, 10, 1]].into_iter().enumerate() {
             let _ = arena.room();
-            let parts: Vec<Part> = (0..).zip(times).map(|(i, t)| part(t, i)).collect();
-            flight.insert(arena.keep(100), bundle, way, &parts);
+            let parts: Vec<_> = (0..).zip(times).map(|(i, t)| (way, part(t, i))).collect();
+            flight.insert(arena.keep(100), bundle, parts.into_iter());
         }
         assert_eq!(flight.next_ns(), Some(1));
         assert!(flight.pop_due(0).is_none());
         let mut out = vec![];
-        while let Some((held, part, is_last)) = flight.pop_due(30) {
-            out.push((held.way, part.start, is_last));
+        while let Some((_, (way, part), is_last)) = flight.pop_due(30) {
+            out.push((way, part.start, is_last));
         }
         let expected = [
             (2, 2, false),
@@ -140,7 +145,7 @@ mod tests {
         ];
         assert_eq!(out, expected);
         assert_eq!(
-            flight.pop_due(40).map(|(held, _, is_last)| (held.way, is_last)),
+            flight.pop_due(40).map(|(_, (way, _), is_last)| (way, is_last)),
             Some((1, true))
         );
         assert_eq!(flight.next_ns(), None);

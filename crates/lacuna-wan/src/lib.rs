@@ -1,4 +1,5 @@
-//! A WAN emulator: two hosts on one machine, joined by an emulated long and lossy path, for any program.
+//! A WAN emulator: two hosts on one machine, joined by an emulated long and lossy path, for any program; or an
+//! emulated LAN of many hosts with broadcast and multicast ([`lan`]).
 //!
 //! The hosts are network namespaces, and all packets between them pass through this process. It forwards
 //! IP packets of any protocol. Each direction has a rate with a bounded queue, a delay (fixed, with
@@ -33,7 +34,7 @@
 //!
 //! # How it works
 //!
-//! Each host has a TUN device with `IFF_VNET_HDR`, so the kernel passes TCP and UDP data to it as to a
+//! Each host has a TUN device (in a LAN, a TAP device) with `IFF_VNET_HDR`, so the kernel passes TCP and UDP data to it as to a
 //! network card with segmentation offload: in bundles of up to 64 KiB. A bundle stays whole unless the
 //! path treats its packets differently; then it is cut around them ([`bundle`]). So 1 Gbit/s takes only
 //! a tenth of a core, and 10 Gbit/s half a core.
@@ -47,6 +48,7 @@
 //! | `emulator` | the thread that reads, delays and writes frames |
 //! | [`host`] | namespaces, devices, programs; the process that cleans up |
 //! | [`wan`] | the path and its hosts together |
+//! | [`lan`] | a LAN: hosts and the switch that joins them |
 //!
 //! The losses, the random generator and the link are those of [`lacuna_link`]: the same
 //! seed and the same order of packets give the same losses in all its users.
@@ -70,13 +72,17 @@ mod emulator;
 #[cfg(target_os = "linux")]
 pub mod host;
 #[cfg(target_os = "linux")]
+pub mod lan;
+#[cfg(target_os = "linux")]
 pub mod wan;
 
 #[cfg(target_os = "linux")]
 pub use emulator::Progress;
 #[cfg(target_os = "linux")]
-pub use host::{Host, HostConfig, HostError, Outcome, Program, Side};
+pub use host::{Host, HostConfig, HostError, Member, Outcome, Program, Side};
 pub use lacuna_link::{Fraction, Loss, LossError};
+#[cfg(target_os = "linux")]
+pub use lan::{Lan, LanConfig, LanError, LanProgress, LanReport, PortCounters};
 pub use timeline::{Sample, Timeline, WaySample};
 #[cfg(target_os = "linux")]
 pub use wan::{Direction, Report, Wan, WanConfig, WanError};

@@ -1,5 +1,5 @@
-//! Frames of a TUN device: an IP packet, or a bundle of some fifty (a GSO super-packet), and cutting
-//! bundles.
+//! Frames of a TUN or TAP device: a packet, or a bundle of some fifty (a GSO super-packet), and cutting
+//! bundles. Frames of a TAP device have an Ethernet header ([`ethernet`]) before the IP packet.
 //!
 //! The kernel passes TCP and UDP data as to a network card with segmentation offload: one set of
 //! headers, a long payload, and the size of a segment. Cutting a bundle into single packets would cost
@@ -17,6 +17,7 @@
 //! [`Malformed`].
 
 mod checksum;
+pub mod ethernet;
 mod vnet;
 
 use std::ops::Range;
@@ -25,9 +26,9 @@ use vnet::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vnet};
 
 pub use vnet::VNET_BYTES;
 
-/// The longest frame: the longest IPv4 packet behind its header. (An IPv6 packet may have 40 bytes
+/// The longest frame: the longest IPv4 packet behind its headers. (An IPv6 packet may have 40 bytes
 /// more; the kernel's bundles stay below 64 KiB in either case.)
-pub const FRAME_BYTES_MAX: usize = VNET_BYTES + 65_535 + 40;
+pub const FRAME_BYTES_MAX: usize = VNET_BYTES + ethernet::HEADER_BYTES + 65_535 + 40;
 
 /// The longest headers of a bundle that is cut: 40 bytes of IPv6, 60 of TCP and room for extension
 /// headers (a judgement; the kernel's own are 40 to 100 bytes).
@@ -71,6 +72,8 @@ pub enum Malformed {
 enum Ip {
     V4,
     V6,
+    /// A frame of Ethernet with something else, such as ARP.
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +82,12 @@ enum Transport {
     Udp,
 }
 
-/// The parsed headers of a frame. Offsets count from the IP packet, after the [`VNET_BYTES`].
+/// The parsed headers of a frame. Offsets count from the IP packet, after the [`VNET_BYTES`] and the link's
+/// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bundle {
+    /// Bytes of the link's header.
+    link_bytes: u8,
     ip: Ip,
     /// `None` for a single packet of any protocol, which cannot be cut.
     transport: Option<Transport>,
@@ -98,17 +104,58 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Parses the headers of a frame.
+    /// Parses the headers of a TUN device's frame.
     ///
     /// # Errors
     ///
     /// When the frame is too short or its headers are inconsistent.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
+        Self::parse_behind(frame, 0)
+    }
+
+    /// Parses the headers of a TAP device's frame. What is no IP packet is a single one of some protocol.
+    ///
+    /// # Errors
+    ///
+    /// When the frame is too short or its headers are inconsistent.
+    pub fn parse_ethernet(frame: &[u8]) -> Result<Self, Malformed> {
         let short = Malformed::Short { frame_bytes: frame.len() };
-        let Some((vnet, packet)) = frame.split_first_chunk::<VNET_BYTES>() else {
+        let Some((vnet, link)) = frame.split_first_chunk::<VNET_BYTES>() else {
+            return Err(short);
+        };
+        let header = ethernet::Header::parse(link).ok_or(short)?;
+        if header.has_ip() {
+            return Self::parse_behind(frame, ethernet::HEADER_BYTES);
+        }
+        let vnet = Vnet::parse(vnet);
+        if vnet.gso_type != GSO_NONE {
+            let Vnet { gso_type, gso_size, .. } = vnet;
+            return Err(Malformed::Bundle { gso_type, gso_size });
+        }
+        Ok(Self::single(Ip::Other, ethernet::HEADER_BYTES, link.len() - ethernet::HEADER_BYTES))
+    }
+
+    /// A packet that cannot be cut.
+    fn single(ip: Ip, link_bytes: usize, bytes: usize) -> Self {
+        Self {
+            link_bytes: link_bytes as u8,
+            ip,
+            transport: None,
+            transport_at: 0,
+            header_bytes: 0,
+            payload_bytes: bytes as u32,
+            segment_bytes: bytes as u32,
+            packets: 1,
+        }
+    }
+
+    fn parse_behind(frame: &[u8], link_bytes: usize) -> Result<Self, Malformed> {
+        let short = Malformed::Short { frame_bytes: frame.len() };
+        let Some((vnet, behind)) = frame.split_first_chunk::<VNET_BYTES>() else {
             return Err(short);
         };
         let vnet = Vnet::parse(vnet);
+        let packet = behind.get(link_bytes..).unwrap_or_default();
         let (ip, ip_bytes) = match packet.first().map(|byte| byte >> 4) {
             Some(4) => (Ip::V4, usize::from(packet[0] & 0xf) * 4),
             Some(6) => (Ip::V6, IPV6_BYTES),
@@ -120,22 +167,14 @@ impl Bundle {
         }
         let bundle = Malformed::Bundle { gso_type: vnet.gso_type, gso_size: vnet.gso_size };
         let transport = match (vnet.gso_type & !GSO_ECN, ip) {
-            (GSO_NONE, _) => {
-                return Ok(Self {
-                    ip,
-                    transport: None,
-                    transport_at: 0,
-                    header_bytes: 0,
-                    payload_bytes: packet.len() as u32,
-                    segment_bytes: packet.len() as u32,
-                    packets: 1,
-                });
-            }
+            (GSO_NONE, _) => return Ok(Self::single(ip, link_bytes, packet.len())),
             (GSO_TCPV4, Ip::V4) | (GSO_TCPV6, Ip::V6) => Transport::Tcp,
             (GSO_UDP_L4, _) => Transport::Udp,
             _ => return Err(bundle),
         };
-        let at = usize::from(vnet.csum_start);
+        let Some(at) = usize::from(vnet.csum_start).checked_sub(link_bytes) else {
+            return Err(bundle);
+        };
         let headers = match transport {
             Transport::Udp => at + UDP_BYTES,
             Transport::Tcp => match packet.get(at + 12) {
@@ -158,6 +197,7 @@ impl Bundle {
         }
         let payload_bytes = (packet.len() - headers) as u32;
         Ok(Self {
+            link_bytes: link_bytes as u8,
             ip,
             transport: Some(transport),
             transport_at: at,
@@ -194,20 +234,26 @@ impl Bundle {
         self.wire_bytes_of(0..self.packets)
     }
 
+    /// Where the packet begins in the frame.
+    fn packet_at(&self) -> usize {
+        VNET_BYTES + usize::from(self.link_bytes)
+    }
+
     /// Whether the packets are ECN-capable (RFC 3168: ECT), so that a router may mark them.
     #[must_use]
     pub fn is_ecn_capable(&self, frame: &[u8]) -> bool {
-        matches!(self.ecn(&frame[VNET_BYTES..]), 1 | 2)
+        matches!(self.ecn(&frame[self.packet_at()..]), 1 | 2)
     }
 
     /// Whether the packet is for neighbours only: IPv4 224.0.0.0/24 (RFC 5771) and IPv6 ff02::/16
     /// (RFC 4291). A router does not forward it.
     #[must_use]
     pub fn is_link_local_multicast(&self, frame: &[u8]) -> bool {
-        let packet = &frame[VNET_BYTES..];
+        let packet = &frame[self.packet_at()..];
         match self.ip {
             Ip::V4 => packet[16..19] == [224, 0, 0],
             Ip::V6 => packet[24..26] == [0xff, 0x02],
+            Ip::Other => false,
         }
     }
 
@@ -231,13 +277,15 @@ impl Bundle {
             return [frame, &[]];
         }
         // For a single packet only the IP header changes.
-        let touched = match self.transport {
-            Some(_) => self.header_bytes as usize,
-            None if self.ip == Ip::V4 => usize::from(frame[VNET_BYTES] & 0xf) * 4,
-            None => IPV6_BYTES,
+        let packet_at = self.packet_at();
+        let touched = match (self.transport, self.ip) {
+            (Some(_), _) => self.header_bytes as usize,
+            (None, Ip::V4) => usize::from(frame[packet_at] & 0xf) * 4,
+            (None, Ip::V6) => IPV6_BYTES,
+            (None, Ip::Other) => 0,
         };
-        let bytes = &mut header.bytes[..VNET_BYTES + touched];
-        bytes.copy_from_slice(&frame[..VNET_BYTES + touched]);
+        let bytes = &mut header.bytes[..packet_at + touched];
+        bytes.copy_from_slice(&frame[..packet_at + touched]);
         let payload = match self.transport {
             Some(_) => self.payload_of(&packets),
             None => touched as u32..self.payload_bytes,
@@ -245,7 +293,7 @@ impl Bundle {
         if let (Some(transport), false) = (self.transport, is_whole) {
             self.rewrite(bytes, transport, &packets, payload.end - payload.start);
         }
-        let ip = &mut bytes[VNET_BYTES..];
+        let ip = &mut bytes[packet_at..];
         if is_marked {
             self.mark(ip);
         }
@@ -255,7 +303,7 @@ impl Bundle {
             let sum = !checksum::sum(&ip[..ip_bytes]);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        let base = VNET_BYTES + self.header_bytes as usize;
+        let base = packet_at + self.header_bytes as usize;
         let payload = base + payload.start as usize..base + payload.end as usize;
         [bytes, &frame[payload]]
     }
@@ -272,19 +320,19 @@ impl Bundle {
         for part in self.cut(frame, packet..packet + 1, is_marked, &mut header) {
             out.extend_from_slice(part);
         }
-        let Some((vnet_bytes, ip)) = out.split_first_chunk_mut::<VNET_BYTES>() else { return };
+        let Some((vnet_bytes, behind)) = out.split_first_chunk_mut::<VNET_BYTES>() else { return };
         let vnet = Vnet::parse(vnet_bytes);
         let (at, offset) = (usize::from(vnet.csum_start), usize::from(vnet.csum_offset));
-        if vnet.needs_checksum() && at + offset + 2 <= ip.len() {
-            let sum = match !checksum::sum(&ip[at..]) {
+        if vnet.needs_checksum() && at + offset + 2 <= behind.len() {
+            let sum = match !checksum::sum(&behind[at..]) {
                 // In UDP, 0 means that there is no checksum (RFC 768).
                 0 => 0xffff,
                 sum => sum,
             };
-            ip[at + offset..][..2].copy_from_slice(&sum.to_be_bytes());
+            behind[at + offset..][..2].copy_from_slice(&sum.to_be_bytes());
         }
         Vnet::default().emit(vnet_bytes);
-        ip[bit as usize / 8] ^= 1 << (bit % 8);
+        behind[usize::from(self.link_bytes) + bit as usize / 8] ^= 1 << (bit % 8);
     }
 
     /// The range of these packets' payload in the bundle's.
@@ -301,7 +349,10 @@ impl Bundle {
         packets: &Range<u32>,
         payload_bytes: u32,
     ) {
-        let Some((vnet_bytes, ip)) = bytes.split_first_chunk_mut::<VNET_BYTES>() else { return };
+        let Some((vnet_bytes, behind)) = bytes.split_first_chunk_mut::<VNET_BYTES>() else {
+            return;
+        };
+        let ip = &mut behind[usize::from(self.link_bytes)..];
         let mut vnet = Vnet::parse(vnet_bytes);
         if packets.start > 0 {
             vnet.gso_type &= !GSO_ECN;
@@ -318,6 +369,7 @@ impl Bundle {
                 put(ip, 4, word(ip, 4).wrapping_add(packets.start as u16));
             }
             Ip::V6 => put(ip, 4, (total - IPV6_BYTES as u32) as u16),
+            Ip::Other => {}
         }
 
         let at = self.transport_at;
@@ -348,6 +400,7 @@ impl Bundle {
         match self.ip {
             Ip::V4 => ip[1] & 3,
             Ip::V6 => (ip[1] >> 4) & 3,
+            Ip::Other => 0,
         }
     }
 
@@ -356,6 +409,7 @@ impl Bundle {
         match self.ip {
             Ip::V4 => ip[1] |= 3,
             Ip::V6 => ip[1] |= 3 << 4,
+            Ip::Other => {}
         }
     }
 }
@@ -373,12 +427,12 @@ impl Transport {
 /// Buffer for the headers of a part of a bundle.
 #[derive(Debug)]
 pub struct PartHeader {
-    bytes: [u8; VNET_BYTES + HEADERS_BYTES_MAX],
+    bytes: [u8; VNET_BYTES + ethernet::HEADER_BYTES + HEADERS_BYTES_MAX],
 }
 
 impl Default for PartHeader {
     fn default() -> Self {
-        Self { bytes: [0; VNET_BYTES + HEADERS_BYTES_MAX] }
+        Self { bytes: [0; VNET_BYTES + ethernet::HEADER_BYTES + HEADERS_BYTES_MAX] }
     }
 }
 

@@ -320,3 +320,98 @@ fn bundles_that_cannot_be_cut_are_refused() {
     other[VNET_BYTES] = 0x55;
     assert_eq!(Bundle::parse(&other), Err(Malformed::Version { version: 5 }));
 }
+
+const LINK: [u8; 14] = [2, 0, 10, 77, 0, 2, 2, 0, 10, 77, 0, 1, 0x08, 0x00];
+
+/// The same frame as of a TAP device.
+fn behind_ethernet(frame: &[u8]) -> Vec<u8> {
+    let mut vnet = Vnet::parse(frame.first_chunk().unwrap());
+    if vnet.needs_checksum() {
+        vnet.csum_start += 14;
+    }
+    if vnet.hdr_len > 0 {
+        vnet.hdr_len += 14;
+    }
+    let mut link = LINK;
+    if frame[VNET_BYTES] >> 4 == 6 {
+        link[12..].copy_from_slice(&[0x86, 0xdd]);
+    }
+    let mut whole = vec![0; VNET_BYTES];
+    vnet.emit(whole.first_chunk_mut().unwrap());
+    whole.extend_from_slice(&link);
+    whole.extend_from_slice(&frame[VNET_BYTES..]);
+    whole
+}
+
+proptest! {
+    /// Behind an Ethernet header everything is as it is without.
+    #[test]
+    fn an_ethernet_header_changes_nothing_but_offsets(
+        recipe in recipes(),
+        start in 0..100u32,
+        count in 1..100u32,
+        is_marked: bool,
+    ) {
+        let plain = frame(recipe);
+        let frame = behind_ethernet(&plain);
+        let (bundle, other) = (Bundle::parse_ethernet(&frame).unwrap(), Bundle::parse(&plain).unwrap());
+        prop_assert_eq!(bundle.packets(), other.packets());
+        prop_assert_eq!(bundle.wire_bytes(), other.wire_bytes());
+        prop_assert_eq!(bundle.is_ecn_capable(&frame), other.is_ecn_capable(&plain));
+        let start = start.min(bundle.packets() - 1);
+        let part = start..(start + count).min(bundle.packets());
+        let [mut header, mut other_header] = [PartHeader::default(), PartHeader::default()];
+        let cut = bundle.cut(&frame, part.clone(), is_marked, &mut header).concat();
+        let plain_cut = other.cut(&plain, part, is_marked, &mut other_header).concat();
+        prop_assert_eq!(cut, behind_ethernet(&plain_cut));
+        let bit = bundle.packet_bytes(start) * 8 - 1;
+        let [mut bad, mut plain_bad] = [vec![], vec![]];
+        bundle.corrupt(&frame, start, is_marked, bit, &mut bad);
+        other.corrupt(&plain, start, is_marked, bit, &mut plain_bad);
+        prop_assert_eq!(bad, behind_ethernet(&plain_bad));
+    }
+
+    #[test]
+    fn no_frame_of_a_tap_device_makes_it_panic(
+        recipe in recipes(),
+        damage in proptest::collection::vec((0..100usize, any::<u8>()), 0..6),
+        keep in 0..70_000usize,
+        marked: bool,
+    ) {
+        let mut frame = behind_ethernet(&frame(recipe));
+        for (at, byte) in damage {
+            if let Some(place) = frame.get_mut(at) {
+                *place = byte;
+            }
+        }
+        frame.truncate(keep);
+        if let Ok(bundle) = Bundle::parse_ethernet(&frame) {
+            let last = bundle.packets() - 1;
+            let mut header = PartHeader::default();
+            for part in [0..1, last..last + 1, 0..last + 1] {
+                let parts = bundle.cut(&frame, part, marked, &mut header);
+                prop_assert!(parts.concat().len() <= frame.len());
+            }
+            if let Some(bit) = (bundle.packet_bytes(last) * 8).checked_sub(1) {
+                bundle.corrupt(&frame, last, marked, bit, &mut vec![]);
+            }
+            let _ = bundle.is_ecn_capable(&frame);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_ip_packet_is_a_single_one() {
+    let mut arp = vec![0; VNET_BYTES];
+    arp.extend_from_slice(&LINK);
+    arp[VNET_BYTES + 12..].copy_from_slice(&[0x08, 0x06]);
+    arp.extend_from_slice(&[7; 28]);
+    let bundle = Bundle::parse_ethernet(&arp).unwrap();
+    assert_eq!((bundle.packets(), bundle.wire_bytes()), (1, 28));
+    assert!(!bundle.is_ecn_capable(&arp));
+    let whole = bundle.cut(&arp, 0..1, false, &mut PartHeader::default()).concat();
+    assert_eq!(whole, arp);
+    arp[1] = GSO_UDP_L4;
+    assert!(matches!(Bundle::parse_ethernet(&arp), Err(Malformed::Bundle { .. })));
+    assert!(Bundle::parse_ethernet(&arp[..VNET_BYTES + 13]).is_err());
+}

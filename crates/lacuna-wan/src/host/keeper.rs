@@ -1,6 +1,6 @@
 //! The keeper: a process that makes a host and cleans it up.
 //!
-//! A host is a network namespace with one TUN device. Only a single-threaded process may enter a user
+//! A host is a network namespace with one TUN device, or a TAP device in a LAN. Only a single-threaded process may enter a user
 //! namespace, and namespaces belong to a thread; so a forked child makes them and passes the descriptors
 //! back over a socket. The child stays in the host and waits until the other end of the socket is
 //! closed: by the host's owner, or by the kernel when that process dies. Then it kills all processes in
@@ -29,9 +29,8 @@ use rustix::process::{
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use super::{HostError, netlink, syscall};
+use crate::bundle::ethernet::Mac;
 
-/// The device that leads to the other host.
-pub(super) const DEVICE: &str = "wan0";
 const LOOPBACK: &str = "lo";
 
 /// Queue of the device: longer than a program sends while the emulator sleeps, and too short to act as a
@@ -41,9 +40,38 @@ const DEVICE_QUEUE_FRAMES: u32 = 2048;
 /// Descriptors that a keeper passes back: the device, and its namespaces.
 const FDS: usize = 3;
 
+/// The IPv4 networks whose packets a LAN takes besides its own: groups, and all hosts (RFC 1112, RFC 919).
+const GROUPS: [(Ipv4Addr, u8); 2] =
+    [(Ipv4Addr::new(224, 0, 0, 0), 4), (Ipv4Addr::new(255, 255, 255, 255), 32)];
+
+/// The device that leads out of a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Device {
+    /// A TUN device that leads to one other host.
+    Path,
+    /// A TAP device that leads to a switch.
+    Lan {
+        mac: Mac,
+        broadcast: Ipv4Addr,
+        /// Neighbour discovery and group membership of IPv6 are spoken from such an address.
+        link_local: Ipv6Addr,
+    },
+}
+
+impl Device {
+    /// Its name in the host.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Path => "wan0",
+            Self::Lan { .. } => "lan0",
+        }
+    }
+}
+
 /// The settings of a host, prepared before the fork.
 #[derive(Debug)]
 pub(super) struct Plan {
+    pub(super) device: Device,
     pub(super) ipv4: Ipv4Addr,
     pub(super) ipv4_prefix_bits: u8,
     pub(super) ipv6: Ipv6Addr,
@@ -71,12 +99,13 @@ pub(super) enum Step {
     Sysctl,
     Netlink,
     Address,
+    Route,
     Up,
     HandOver,
 }
 
 impl Step {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Session,
         Self::Namespace,
         Self::UserMap,
@@ -86,6 +115,7 @@ impl Step {
         Self::Sysctl,
         Self::Netlink,
         Self::Address,
+        Self::Route,
         Self::Up,
         Self::HandOver,
     ];
@@ -97,11 +127,12 @@ impl Step {
             Self::Namespace => "make its namespaces",
             Self::UserMap => "map its user",
             Self::OpenTun => "open /dev/net/tun",
-            Self::CreateTun => "make a TUN device",
-            Self::Offload => "set the offloads of a TUN device",
+            Self::CreateTun => "make a TUN or TAP device",
+            Self::Offload => "set the offloads of a TUN or TAP device",
             Self::Sysctl => "set a sysctl",
             Self::Netlink => "reach its devices",
             Self::Address => "set an address",
+            Self::Route => "set a route",
             Self::Up => "bring a device up",
             Self::HandOver => "hand its descriptors over",
         }
@@ -322,9 +353,16 @@ fn make(plan: &Plan, has_user: bool) -> Result<(Made, OwnedFd, OwnedFd, OwnedFd)
     // No automatic IPv6 addresses: their packets would be subject to loss and so change which packets
     // of the programs are lost.
     let _ = write_file(c"/proc/sys/net/ipv6/conf/default/addr_gen_mode", b"1");
+    // Nor questions for routers, which a LAN does not have.
+    let _ = write_file(c"/proc/sys/net/ipv6/conf/default/accept_ra", b"0");
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let tun = open(c"/dev/net/tun", flags, Mode::empty()).map_err(Failure::at(Step::OpenTun))?;
-    syscall::tun_create(tun.as_fd(), DEVICE).map_err(Failure::at(Step::CreateTun))?;
+    let name = plan.device.name();
+    let lan = match plan.device {
+        Device::Path => None,
+        Device::Lan { mac, broadcast, link_local } => Some((mac, broadcast, link_local)),
+    };
+    syscall::tun_create(tun.as_fd(), name, lan.is_some()).map_err(Failure::at(Step::CreateTun))?;
     let has_udp_offload = match plan.offload {
         true => syscall::tun_offload(tun.as_fd()).map_err(Failure::at(Step::Offload))?,
         false => false,
@@ -338,16 +376,28 @@ fn make(plan: &Plan, has_user: bool) -> Result<(Made, OwnedFd, OwnedFd, OwnedFd)
     }
     let netlink = netlink::open().map_err(Failure::at(Step::Netlink))?;
     let netlink = netlink.as_fd();
-    let device = device_index(DEVICE).map_err(Failure::at(Step::Netlink))?;
+    let device = device_index(name).map_err(Failure::at(Step::Netlink))?;
     let loopback = device_index(LOOPBACK).map_err(Failure::at(Step::Netlink))?;
-    netlink::bring_up(netlink, loopback, None).map_err(Failure::at(Step::Up))?;
-    netlink::bring_up(netlink, device, Some((plan.mtu_bytes, DEVICE_QUEUE_FRAMES)))
+    netlink::bring_up(netlink, loopback, None, None).map_err(Failure::at(Step::Up))?;
+    let sizes = Some((plan.mtu_bytes, DEVICE_QUEUE_FRAMES));
+    netlink::bring_up(netlink, device, sizes, lan.map(|(mac, ..)| mac))
         .map_err(Failure::at(Step::Up))?;
-    netlink::add_address(netlink, device, IpAddr::V4(plan.ipv4), plan.ipv4_prefix_bits)
+    let (ipv4, broadcast) = (IpAddr::V4(plan.ipv4), lan.map(|(_, broadcast, _)| broadcast));
+    netlink::add_address(netlink, device, ipv4, plan.ipv4_prefix_bits, broadcast)
         .map_err(Failure::at(Step::Address))?;
     // The kernel may lack IPv6, and a device with an MTU below 1280 has none.
-    let ipv6 = IpAddr::V6(plan.ipv6);
-    let has_ipv6 = netlink::add_address(netlink, device, ipv6, plan.ipv6_prefix_bits).is_ok();
+    let mut has_ipv6 = true;
+    for address in [lan.map(|(.., link_local)| link_local), Some(plan.ipv6)].into_iter().flatten() {
+        let address = IpAddr::V6(address);
+        has_ipv6 &=
+            netlink::add_address(netlink, device, address, plan.ipv6_prefix_bits, None).is_ok();
+    }
+    if lan.is_some() {
+        for (network, prefix_bits) in GROUPS {
+            netlink::add_route(netlink, device, network, prefix_bits)
+                .map_err(Failure::at(Step::Route))?;
+        }
+    }
     let link = |path| {
         open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(Failure::at(Step::HandOver))

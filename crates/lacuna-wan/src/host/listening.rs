@@ -1,13 +1,30 @@
 //! A host's state from `/proc/net`: whether a program listens, and the device's drops.
 
+use std::fs;
+
+/// Whether a program in the network namespace of this process listens: a TCP socket, or a UDP socket with a
+/// port.
+pub(super) fn is_listening(pid: i32) -> bool {
+    TABLES.iter().any(|table| {
+        fs::read_to_string(format!("/proc/{pid}/net/{}", table.name))
+            .is_ok_and(|text| table.shows_a_listener(&text))
+    })
+}
+
+/// Frames that a device in the network namespace of this process dropped instead of sending.
+pub(super) fn device_drops(pid: i32, device: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+    sent_drops(&text, device).unwrap_or(0)
+}
+
 /// A table of sockets below `/proc/net`.
-pub(super) struct Table {
-    pub(super) name: &'static str,
+struct Table {
+    name: &'static str,
     /// The state that a socket must be in: TCP_LISTEN; any will do for UDP.
     state: Option<&'static str>,
 }
 
-pub(super) const TABLES: [Table; 4] = [
+const TABLES: [Table; 4] = [
     Table { name: "tcp", state: Some("0A") },
     Table { name: "tcp6", state: Some("0A") },
     Table { name: "udp", state: None },
@@ -16,7 +33,7 @@ pub(super) const TABLES: [Table; 4] = [
 
 impl Table {
     /// Whether the table has a listening socket.
-    pub(super) fn shows_a_listener(&self, text: &str) -> bool {
+    fn shows_a_listener(&self, text: &str) -> bool {
         // Number, local address, remote address, state; after a line of titles.
         text.lines().skip(1).any(|line| {
             let mut fields = line.split_ascii_whitespace().skip(2);
@@ -29,7 +46,7 @@ impl Table {
 }
 
 /// Frames that a device dropped instead of sending, from the text of `/proc/net/dev`.
-pub(super) fn sent_drops(text: &str, device: &str) -> Option<u64> {
+fn sent_drops(text: &str, device: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
     // Eight fields of what was received; then bytes, packets, errors, drops.
     line.split_ascii_whitespace().nth(11)?.parse().ok()

@@ -1,22 +1,26 @@
-//! A host: a network namespace with one device that leads to the other host.
+//! A host: a network namespace with one device that leads to the other host, or to the other hosts of a LAN
+//! ([`Member`]).
 
 mod keeper;
 mod listening;
+mod member;
 mod netlink;
 mod program;
 mod syscall;
 
 use lacuna_datapath::limit::{Limit, Said};
 use std::ffi::CString;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use keeper::{DEVICE, Keeper, Plan, Step};
+use keeper::{Device, Keeper, Plan, Step};
+pub use member::Member;
+pub(crate) use member::mac as member_mac;
 pub use program::{Outcome, Program};
 
 /// Which of the two hosts.
@@ -184,7 +188,7 @@ impl Host {
     }
 
     fn new(side: Side, config: &HostConfig, neighbour: Option<&Self>) -> Result<Self, HostError> {
-        let plan = plan(side, config)?;
+        let plan = plan(Device::Path, side.ipv4(), side.ipv6(), config)?;
         let user = neighbour.and_then(|neighbour| neighbour.keeper.user.as_ref());
         let keeper = Keeper::start(&plan, user.map(AsFd::as_fd))?;
         Ok(Self { side, mtu_bytes: config.mtu_bytes, keeper })
@@ -233,11 +237,7 @@ impl Host {
     ///
     /// When the system has no descriptor left.
     pub fn place(&self, command: &mut Command) -> io::Result<()> {
-        let user = self.keeper.user.as_ref().map(OwnedFd::try_clone).transpose()?;
-        let net = self.keeper.net.try_clone()?;
-        command.envs(self.variables());
-        syscall::start_in(command, syscall::Namespaces { user, net });
-        Ok(())
+        place(&self.keeper, command, self.variables())
     }
 
     /// Environment variables of programs in the host:
@@ -256,7 +256,7 @@ impl Host {
         let (own, peer) = (self.side, self.side.other());
         let mut variables = vec![
             ("LACUNA_WAN_HOST".to_owned(), own.name().to_owned()),
-            ("LACUNA_WAN_DEVICE".to_owned(), DEVICE.to_owned()),
+            ("LACUNA_WAN_DEVICE".to_owned(), Device::Path.name().to_owned()),
             ("LACUNA_WAN_MTU".to_owned(), self.mtu_bytes.to_string()),
         ];
         let sides =
@@ -273,21 +273,35 @@ impl Host {
     /// Whether a program in the host listens: a TCP socket, or a UDP socket with a port.
     #[must_use]
     pub fn is_listening(&self) -> bool {
-        listening::TABLES.iter().any(|table| {
-            let path = format!("/proc/{}/net/{}", self.pid(), table.name);
-            fs::read_to_string(path).is_ok_and(|text| table.shows_a_listener(&text))
-        })
+        listening::is_listening(self.pid())
     }
 
     /// Frames that the host's device dropped because the emulator did not read fast enough.
     #[must_use]
     pub fn device_drops(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid())).unwrap_or_default();
-        listening::sent_drops(&text, DEVICE).unwrap_or(0)
+        listening::device_drops(self.pid(), Device::Path.name())
     }
 }
 
-fn plan(side: Side, config: &HostConfig) -> Result<Plan, HostError> {
+/// Makes `command` start in a host, with these variables in its environment.
+fn place(
+    keeper: &Keeper,
+    command: &mut Command,
+    variables: Vec<(String, String)>,
+) -> io::Result<()> {
+    let user = keeper.user.as_ref().map(OwnedFd::try_clone).transpose()?;
+    let net = keeper.net.try_clone()?;
+    command.envs(variables);
+    syscall::start_in(command, syscall::Namespaces { user, net });
+    Ok(())
+}
+
+fn plan(
+    device: Device,
+    ipv4: Ipv4Addr,
+    ipv6: Ipv6Addr,
+    config: &HostConfig,
+) -> Result<Plan, HostError> {
     let mtu_bytes = config.mtu_bytes;
     if !HostConfig::MTU_BYTES.contains(&mtu_bytes) {
         return Err(HostError::Mtu { mtu_bytes });
@@ -305,9 +319,10 @@ fn plan(side: Side, config: &HostConfig) -> Result<Plan, HostError> {
         Ok((CString::new(path).map_err(|_| wrong())?, value.clone().into_bytes()))
     });
     Ok(Plan {
-        ipv4: side.ipv4(),
+        device,
+        ipv4,
         ipv4_prefix_bits: 24,
-        ipv6: side.ipv6(),
+        ipv6,
         ipv6_prefix_bits: 64,
         mtu_bytes,
         offload: config.offload,
@@ -321,13 +336,17 @@ fn plan(side: Side, config: &HostConfig) -> Result<Plan, HostError> {
 mod tests {
     use super::*;
 
+    fn of_server(config: &HostConfig) -> Result<Plan, HostError> {
+        plan(Device::Path, Side::Server.ipv4(), Side::Server.ipv6(), config)
+    }
+
     #[test]
     fn only_settings_of_the_network_are_taken() {
         let config = |name: &str| HostConfig {
             sysctls: vec![(name.to_owned(), "1".to_owned())],
             ..HostConfig::default()
         };
-        let plan_of = |name: &str| plan(Side::Server, &config(name));
+        let plan_of = |name: &str| of_server(&config(name));
         let plan = plan_of("net.ipv4.tcp_rmem").unwrap();
         assert_eq!(plan.sysctls[0].0.as_c_str(), c"/proc/sys/net/ipv4/tcp_rmem");
         for name in ["kernel.panic", "net...kernel.panic", "net.x/../../kernel", "net.a\0b", ""] {
@@ -337,14 +356,14 @@ mod tests {
             sysctls: vec![("net.a".to_owned(), String::new()); 256],
             ..HostConfig::default()
         };
-        assert!(matches!(super::plan(Side::Server, &many), Err(HostError::SysctlName { .. })));
+        assert!(matches!(of_server(&many), Err(HostError::SysctlName { .. })));
     }
 
     #[test]
     fn an_mtu_out_of_range_is_refused() {
         for mtu_bytes in [0, 575, 65_536] {
             let config = HostConfig { mtu_bytes, ..HostConfig::default() };
-            assert!(matches!(plan(Side::Client, &config), Err(HostError::Mtu { .. })));
+            assert!(matches!(of_server(&config), Err(HostError::Mtu { .. })));
         }
     }
 }

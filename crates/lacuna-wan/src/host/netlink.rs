@@ -3,11 +3,13 @@
 //! Unlike the older `ioctl`s, netlink allows all of this to the root of a user namespace. Messages are
 //! built on the stack, because the forked child must not allocate (see [`super::keeper`]).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, read, write};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::bundle::ethernet::Mac;
 
 /// Longest message here: headers, and some attributes of 16 bytes at most.
 const MESSAGE_BYTES_MAX: usize = 128;
@@ -15,23 +17,32 @@ const MESSAGE_BYTES_MAX: usize = 128;
 /// `struct nlmsghdr`: length, type, flags, sequence number, port.
 const HEADER_BYTES: usize = 16;
 
-/// `RTM_NEWLINK` and `RTM_NEWADDR` of `linux/rtnetlink.h`.
+/// `RTM_NEWLINK`, `RTM_NEWADDR` and `RTM_NEWROUTE` of `linux/rtnetlink.h`.
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
+const NEW_ROUTE: u16 = 24;
 /// `NLMSG_ERROR`, which also reports success.
 const ANSWER: u16 = 2;
 /// `NLM_F_REQUEST | NLM_F_ACK`, and for a new object `NLM_F_CREATE | NLM_F_EXCL`.
 const REQUEST: u16 = 0x1 | 0x4;
 const CREATE: u16 = 0x400 | 0x200;
 
-/// `IFLA_MTU`, `IFLA_TXQLEN` and `IFF_UP`.
+/// `IFLA_ADDRESS`, `IFLA_MTU`, `IFLA_TXQLEN` and `IFF_UP`.
+const LINK_ADDRESS: u16 = 1;
 const LINK_MTU: u16 = 4;
 const LINK_QUEUE: u16 = 13;
 const UP: u32 = 1;
-/// `IFA_ADDRESS`, `IFA_LOCAL`, and `IFA_F_NODAD`: no other host can have the same address.
+/// `IFA_ADDRESS`, `IFA_LOCAL`, `IFA_BROADCAST`, and `IFA_F_NODAD`: no other host can have the same address.
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
+const BROADCAST: u16 = 4;
 const NO_DUPLICATE_DETECTION: u8 = 2;
+
+/// `RTA_DST` and `RTA_OIF`.
+const ROUTE_DESTINATION: u16 = 1;
+const ROUTE_DEVICE: u16 = 4;
+/// `RT_TABLE_MAIN`, `RTPROT_STATIC`, `RT_SCOPE_LINK` and `RTN_UNICAST`: as `ip route add NETWORK dev DEVICE`.
+const ROUTE_KIND: [u8; 4] = [254, 4, 253, 1];
 
 /// A message under construction.
 struct Message {
@@ -74,11 +85,12 @@ pub(super) fn open() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
 }
 
-/// Brings a device up; sets its MTU and queue length if `sizes` has them.
+/// Brings a device up; sets its MTU and queue length if `sizes` has them, and its link's address.
 pub(super) fn bring_up(
     socket: BorrowedFd<'_>,
     index: u32,
     sizes: Option<(u32, u32)>,
+    mac: Option<Mac>,
 ) -> Result<(), Errno> {
     let mut message = Message::new(NEW_LINK, REQUEST);
     // `struct ifinfomsg`: family, type, index, flags, and which flags to change.
@@ -90,15 +102,20 @@ pub(super) fn bring_up(
         message.attribute(LINK_MTU, &mtu_bytes.to_ne_bytes());
         message.attribute(LINK_QUEUE, &queue_frames.to_ne_bytes());
     }
+    if let Some(mac) = mac {
+        message.attribute(LINK_ADDRESS, &mac);
+    }
     exchange(socket, &mut message)
 }
 
-/// Adds an address to a device, and with it a route to the address' network.
+/// Adds an address to a device, and with it a route to the address' network; `broadcast` is the address of all
+/// in it.
 pub(super) fn add_address(
     socket: BorrowedFd<'_>,
     index: u32,
     address: IpAddr,
     prefix_bits: u8,
+    broadcast: Option<Ipv4Addr>,
 ) -> Result<(), Errno> {
     let (family, flags) = match address {
         IpAddr::V4(_) => (AddressFamily::INET, 0),
@@ -114,6 +131,26 @@ pub(super) fn add_address(
             IpAddr::V6(address) => message.attribute(kind, &address.octets()),
         }
     }
+    if let Some(broadcast) = broadcast {
+        message.attribute(BROADCAST, &broadcast.octets());
+    }
+    exchange(socket, &mut message)
+}
+
+/// Adds a route to a network that a device leads to without a gateway.
+pub(super) fn add_route(
+    socket: BorrowedFd<'_>,
+    index: u32,
+    network: Ipv4Addr,
+    prefix_bits: u8,
+) -> Result<(), Errno> {
+    let mut message = Message::new(NEW_ROUTE, REQUEST | CREATE);
+    // `struct rtmsg`: family, lengths of destination and source, TOS; then what kind of route, and flags.
+    message.push(&[AddressFamily::INET.as_raw() as u8, prefix_bits, 0, 0]);
+    message.push(&ROUTE_KIND);
+    message.push(&[0; 4]);
+    message.attribute(ROUTE_DESTINATION, &network.octets());
+    message.attribute(ROUTE_DEVICE, &index.to_ne_bytes());
     exchange(socket, &mut message)
 }
 
@@ -160,7 +197,7 @@ mod tests {
     fn the_kernels_refusal_is_its_error() {
         let socket = open().expect("a netlink socket");
         use std::os::fd::AsFd;
-        let refused = bring_up(socket.as_fd(), u32::MAX / 2, None);
+        let refused = bring_up(socket.as_fd(), u32::MAX / 2, None, None);
         // No such device, or no right to ask.
         assert!(matches!(refused, Err(Errno::NODEV | Errno::PERM)), "{refused:?}");
     }

@@ -85,21 +85,22 @@ fn last_errno() -> Errno {
     Errno::from_raw_os_error(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Makes a TUN device of this name, with the header of [`crate::bundle`] and no other.
-pub(super) fn tun_create(tun: BorrowedFd<'_>, device: &str) -> Result<(), Errno> {
+/// Makes a TUN device of this name, or a TAP device, with the header of [`crate::bundle`] and no other.
+pub(super) fn tun_create(tun: BorrowedFd<'_>, device: &str, is_tap: bool) -> Result<(), Errno> {
     // SAFETY: an ifreq is integers, arrays of them and null pointers.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // The last byte stays 0.
     for (place, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
         *place = byte as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as _;
+    let kind = if is_tap { libc::IFF_TAP } else { libc::IFF_TUN };
+    request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as _;
     // SAFETY: the operation reads and writes an ifreq, which outlives the call.
     let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
     if result < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
-/// Allows the kernel to pass bundles and incomplete checksums to the TUN device; `Ok(false)` if it
+/// Allows the kernel to pass bundles and incomplete checksums to the TUN or TAP device; `Ok(false)` if it
 /// cannot pass UDP bundles (Linux 6.2).
 pub(super) fn tun_offload(tun: BorrowedFd<'_>) -> Result<bool, Errno> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
