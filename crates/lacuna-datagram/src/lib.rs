@@ -14,6 +14,7 @@
 //! | `incoming` | Sends into receives, Write-Records into memory, and when they are over |
 //! | `reads` | READs that wait for answers |
 //! | `reliable` | the same verbs, each message once and in order (RD) |
+//! | `feedback` | how unreliable messages fare, for their congestion controller |
 //! | `groups` | repair of what is sent to several |
 //! | `errors` | what went wrong, here and at peers |
 //! | `map` | which bytes of a message are here |
@@ -26,6 +27,7 @@ mod config;
 mod discard;
 mod endpoint;
 mod errors;
+mod feedback;
 mod groups;
 mod incoming;
 mod map;

@@ -61,9 +61,11 @@ pub struct Settings {
     pub port: Option<u16>,
     /// Longest packet, as UDP payload. The path to every peer must pass it; longer ones are lost or refused.
     pub packet_bytes: usize,
-    /// Bits per second to each peer, headers included; `None` is as fast as the host can. Nothing tells how the
-    /// path fares, so where others share it a rate should be given.
+    /// Bits per second to each peer, headers included; `None` leaves it to the controller.
     pub rate_bits_per_s: Option<u64>,
+    /// Finds how fast unreliable packets may leave to each peer, which is asked now and then how much has come.
+    /// `None` sends as fast as the host can: where a peer or a path cannot take that, the rest is lost.
+    pub controller: Option<ControllerConfig>,
     /// Peers that are known at a time; those without a handle go for others.
     pub peers_max: usize,
     /// Messages that may be open at a time.
@@ -127,6 +129,7 @@ impl Default for Settings {
             port: None,
             packet_bytes: PACKET_BYTES,
             rate_bits_per_s: None,
+            controller: Some(ControllerConfig::default()),
             peers_max,
             open,
             reliable: None,
@@ -285,6 +288,7 @@ impl Context {
         let config = Config {
             packet_bytes_max: packet_bytes,
             rate_bits_per_s: settings.rate_bits_per_s,
+            controller: settings.controller,
             peers_max: settings.peers_max,
             open: settings.open,
             reliable: settings.reliable.map(|reliable| ReliableConfig {

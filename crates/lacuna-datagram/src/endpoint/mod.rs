@@ -12,6 +12,7 @@ pub use network::Parsed;
 use crate::config::Config;
 use crate::discard::Discards;
 use crate::errors::{Errors, MessageError};
+use crate::feedback::Counts;
 use crate::groups::Repair;
 use crate::incoming::Incoming;
 use crate::map::Memory;
@@ -85,6 +86,8 @@ pub struct Endpoint {
     peers: Peers,
     outgoing: Outgoing,
     incoming: Incoming,
+    /// What has come of sources that ask for it.
+    counts: Counts,
     reads: Reads,
     /// With everything that is sent until it has come; `None` of an unreliable queue pair.
     reliable: Option<Reliable>,
@@ -110,7 +113,8 @@ impl Endpoint {
         let next_read = draw(&mut random);
         Self {
             peers: Peers::new(config.peers_max, seed ^ 0x9e37_79b9_7f4a_7c15),
-            outgoing: Outgoing::default(),
+            outgoing: Outgoing::new(config.pace(), config.packet_bytes_max),
+            counts: Counts::default(),
             incoming: Incoming::new(keys.clone(), config.open, config.records_max, seed),
             reads: Reads::default(),
             reliable: config
@@ -281,7 +285,7 @@ impl Endpoint {
         };
         if !is_reliable {
             let number = self.peers.next_number(to, numbered).ok_or(PostError::Peer)?;
-            self.outgoing.push(&mut self.peers, to, Message { number, ..message });
+            self.outgoing.push(now_ns, &mut self.peers, to, Message { number, ..message });
             return Ok(());
         }
         self.send_reliably(now_ns, to, message, None);
@@ -322,7 +326,7 @@ impl Endpoint {
         let number = self.next_read;
         self.next_read = number.wrapping_add(1);
         self.reads.open(number, sink, (id, to), into, deadline_ns);
-        self.outgoing.push(&mut self.peers, to, Message { number, ..question });
+        self.outgoing.push(now_ns, &mut self.peers, to, Message { number, ..question });
     }
 
     /// The next completion.
@@ -445,10 +449,8 @@ impl Endpoint {
             self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
             return to;
         }
-        let limits = (packets_max, self.config.packet_bytes_max);
-        let rate = self.config.rate_bits_per_s;
         let Self { outgoing, peers, left, .. } = self;
-        let to = outgoing.poll(now_ns, peers, limits, rate, runs, left);
+        let to = outgoing.poll(now_ns, peers, packets_max, runs, left);
         self.take_left();
         self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
         to
@@ -513,6 +515,8 @@ impl Endpoint {
             reliable.on_timeout(now_ns, peers, &mut self.left);
             self.after_reliable();
         }
+        self.outgoing.on_timeout(now_ns, &mut self.left);
+        self.take_left();
         asks.truncate(CONTROL_MAX.saturating_sub(self.control.len()));
         self.control.extend(asks);
         self.repair(now_ns);
@@ -531,7 +535,7 @@ impl Endpoint {
                     };
                     if let Some(to) = to {
                         self.stats.bytes_again += u64::from(message.end - message.next);
-                        self.outgoing.push(&mut self.peers, to, message);
+                        self.outgoing.push(now_ns, &mut self.peers, to, message);
                     }
                 }
                 Repair::Word { group } => self.say_sent(group),

@@ -51,6 +51,12 @@ impl Endpoint {
             Ok(parsed) => parsed,
             Err(error) => return self.reject(&error),
         };
+        if !self.counts.is_empty()
+            && let Some(peer) = self.peers.find(from)
+        {
+            let is_control = matches!(segment, Segment::Untagged(untagged) if untagged.operation == ddp::Operation::Control);
+            self.counts.add(peer, if is_control { 0 } else { payload.len() });
+        }
         if let Some(taken) = self.on_reliable(now_ns, from, &segment, payload, datagram.len()) {
             return self.count(taken, payload.len());
         }
@@ -181,7 +187,7 @@ impl Endpoint {
         let left_ns = u64::from(request.time_left_us) * 1000;
         let deadline_ns = (left_ns > 0).then(|| now_ns.saturating_add(left_ns));
         let answer = Message { number, deadline_ns, ..Message::new(header, data, length) };
-        self.outgoing.push(&mut self.peers, peer, answer);
+        self.outgoing.push(now_ns, &mut self.peers, peer, answer);
         Ok(())
     }
 
@@ -192,11 +198,34 @@ impl Endpoint {
                 Err(error) => return self.reject(&error),
             };
             let about = frame.about();
+            if let ControlFrame::Probe { .. } = frame {
+                self.on_probe(now_ns, from, about, datagram_bytes);
+                continue;
+            }
+            if let ControlFrame::Report { bytes, waited_us, .. } = frame {
+                if let Some(peer) = self.peers.find(from) {
+                    let report = (about.number, bytes, u64::from(waited_us) * 1000);
+                    self.outgoing.on_report(now_ns, &self.peers, peer, report);
+                }
+                continue;
+            }
             if about.space == Space::Reliable {
                 self.on_reliable_word(now_ns, from, &frame, datagram_bytes);
                 continue;
             }
             self.on_word(now_ns, from, &frame);
+        }
+    }
+
+    /// A source asks how much has come of it. What it hears is no longer than its question.
+    fn on_probe(&mut self, now_ns: u64, from: SocketAddr, about: About, datagram_bytes: usize) {
+        let Some(peer) = self.peers.find_or_add(from) else { return };
+        let Some(bytes) = self.counts.on_probe(now_ns, peer) else { return };
+        let mut frames = Vec::new();
+        ddp::emit_control(&ControlFrame::Report { about, bytes, waited_us: 0 }, &mut frames);
+        let packet_bytes = ddp::UNTAGGED_HEADER_BYTES + frames.len() + ddp::TRAILER_BYTES;
+        if self.control.len() < CONTROL_MAX && packet_bytes <= datagram_bytes {
+            self.control.push_back((from, frames));
         }
     }
 

@@ -11,7 +11,7 @@
 //!
 //! | kind | | rest of the body |
 //! |---|---|---|
-//! | 1 | report: this segment has come, and so many bytes in all | end of the segment in its message 4, bytes 8, microseconds that the report waited 4 |
+//! | 1 | report: so many bytes have come in all; the number is the probe's | bytes 8, microseconds that the report waited 4 |
 //! | 2 | error: the message was refused | reason 1 |
 //! | 3 | cancel: no more of the message will be sent | reason 1, key that its segments name, or 0 4 |
 //! | 4 | sent: all of every message up to this number was sent | group, or 0 4 |
@@ -19,6 +19,7 @@
 //! | 6 | begin: this is the first message that is sent reliably | instance 4, token 8 |
 //! | 7 | ask: where did the messages begin that are sent reliably? | instance that is known, or 0 4, token 8 |
 //! | 8 | acknowledge: every message before this one has come, and more | instance 4, record 4, horizon 8, latest 8, bytes 8, microseconds 4; missing: from 8, to 8, each |
+//! | 9 | probe: a report is wanted | bytes that were sent in all 8, 0 4 |
 //!
 //! The messages that are sent reliably to one peer are a line of *positions*: a number and a place in that message,
 //! 4 and 4 bytes. An acknowledgement speaks of everything before its horizon: it has come, but for what is listed
@@ -42,6 +43,7 @@ const MISSING: u8 = 5;
 const BEGIN: u8 = 6;
 const ASK: u8 = 7;
 const ACKNOWLEDGE: u8 = 8;
+const PROBE: u8 = 9;
 
 /// Messages that are numbered together, of one source to one destination.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -213,16 +215,23 @@ impl<const WORDS: usize> PartialEq for Rows<'_, WORDS> {
 /// See the module's text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum ControlFrame<'a> {
-    /// A segment has come. What lies between its leaving and this is a round trip, and what came meanwhile a rate.
+    /// How much has come. What lies between its probe and this is a round trip, and what came meanwhile a rate.
     Report {
-        /// Its message.
+        /// The number is the probe's; the space says nothing.
         about: About,
-        /// Its end in the message.
-        end: u32,
         /// Payload that has come from this end in all, duplicates included, modulo 2^64.
         bytes: u64,
         /// How long the report waited, in microseconds.
         waited_us: u32,
+    },
+    /// The source wants a report.
+    Probe {
+        /// The number is the probe's; the space says nothing.
+        about: About,
+        /// Payload that was sent to this end in all, modulo 2^64.
+        bytes: u64,
+        /// 0. A report must not be longer than its question.
+        unused: u32,
     },
     /// A message was refused.
     Error {
@@ -299,6 +308,7 @@ impl<'a> ControlFrame<'a> {
     pub const fn about(&self) -> About {
         match self {
             Self::Report { about, .. }
+            | Self::Probe { about, .. }
             | Self::Error { about, .. }
             | Self::Cancel { about, .. }
             | Self::Sent { about, .. }
@@ -312,6 +322,7 @@ impl<'a> ControlFrame<'a> {
     const fn kind(&self) -> u8 {
         match self {
             Self::Report { .. } => REPORT,
+            Self::Probe { .. } => PROBE,
             Self::Error { .. } => ERROR,
             Self::Cancel { .. } => CANCEL,
             Self::Sent { .. } => SENT,
@@ -324,7 +335,7 @@ impl<'a> ControlFrame<'a> {
 
     fn rest_bytes(&self) -> usize {
         match self {
-            Self::Report { .. } => 16,
+            Self::Report { .. } | Self::Probe { .. } => 12,
             Self::Error { .. } => 1,
             Self::Cancel { .. } => 5,
             Self::Sent { .. } => 4,
@@ -346,12 +357,12 @@ impl<'a> ControlFrame<'a> {
         let reason = || Some(ControlReason::from_code(*rest.first()?));
         let position = |at: usize| Position { number: word(rest, at), place: word(rest, at + 4) };
         Some(match kind {
-            REPORT if rest.len() >= 16 => Self::Report {
-                about,
-                end: word(rest, 0),
-                bytes: long(rest, 4),
-                waited_us: word(rest, 12),
-            },
+            REPORT if rest.len() >= 12 => {
+                Self::Report { about, bytes: long(rest, 0), waited_us: word(rest, 8) }
+            }
+            PROBE if rest.len() >= 12 => {
+                Self::Probe { about, bytes: long(rest, 0), unused: word(rest, 8) }
+            }
             ERROR => Self::Error { about, reason: reason()? },
             CANCEL if rest.len() >= 5 => {
                 Self::Cancel { about, reason: reason()?, key: word(rest, 1) }
@@ -394,10 +405,10 @@ pub fn emit_control(frame: &ControlFrame<'_>, out: &mut Vec<u8>) -> bool {
     out.extend(body_bytes.to_be_bytes());
     out.extend(about.number.to_be_bytes());
     match frame {
-        ControlFrame::Report { end, bytes, waited_us, .. } => {
-            out.extend(end.to_be_bytes());
+        ControlFrame::Report { bytes, waited_us: word, .. }
+        | ControlFrame::Probe { bytes, unused: word, .. } => {
             out.extend(bytes.to_be_bytes());
-            out.extend(waited_us.to_be_bytes());
+            out.extend(word.to_be_bytes());
         }
         ControlFrame::Error { reason, .. } => out.push(reason.code()),
         ControlFrame::Cancel { reason, key, .. } => {
@@ -500,8 +511,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_read(
-            abouts in prop::array::uniform8(about()),
-            (end, bytes, waited_us, code) in any::<(u32, u64, u32, u8)>(),
+            abouts in prop::array::uniform9(about()),
+            (unused, bytes, waited_us, code) in any::<(u32, u64, u32, u8)>(),
             (instance, key, place) in any::<(u32, u32, u32)>(),
             ranges in prop::collection::vec(any::<[u32; 2]>(), 0..20),
             stretches in prop::collection::vec(any::<[u32; 4]>(), 0..20),
@@ -510,7 +521,8 @@ mod tests {
             let [horizon, latest] = [1, 2].map(|at| Position { number: key ^ at, place: place ^ at });
             let (missing, token) = (Rows::new(&stretches), bytes.rotate_left(9));
             let frames = [
-                ControlFrame::Report { about: abouts[0], end, bytes, waited_us },
+                ControlFrame::Report { about: abouts[0], bytes, waited_us },
+                ControlFrame::Probe { about: abouts[8], bytes, unused },
                 ControlFrame::Error { about: abouts[1], reason },
                 ControlFrame::Cancel { about: abouts[2], reason, key },
                 ControlFrame::Sent { about: abouts[3], group: key },
