@@ -5,6 +5,10 @@ mod checks;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lacuna_wire::ddp::{
+    About, ControlFrame, ControlReason, MissingRanges, Operation, ReadRequest, RecordFlags,
+    Segment, Space, Tagged, Untagged, emit_control,
+};
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DataHeader, Flush,
     FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn, Read, ReadRefusal,
@@ -39,6 +43,11 @@ fn control_corpus() {
     replay("control", checks::body);
 }
 
+#[test]
+fn ddp_corpus() {
+    replay("ddp", checks::ddp::datagram);
+}
+
 /// Writes the valid inputs that fuzzing starts from. Run it after a change of format.
 #[test]
 #[ignore = "writes into the source tree"]
@@ -51,6 +60,11 @@ fn write_seeds() {
     }
     for length in [0, 1, 2, 3, 64] {
         write("packet", &format!("seed-data-{length}"), &data_packet(length));
+    }
+    for (name, segment, payload) in seed_segments() {
+        let mut packet = vec![0; segment.packet_bytes(payload.len())];
+        segment.emit_packet(&payload, &mut packet);
+        write("ddp", &format!("seed-{name}"), &packet);
     }
     let ipv4 = "192.0.2.1:4791".parse().unwrap();
     let ipv6 = "[2001:db8::2]:4792".parse().unwrap();
@@ -153,6 +167,63 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
         ("read", vec![read, refused]),
         ("all", vec![receives, ack, report, flush, cancel, sent, reply, probe, Frame::Padding(3)]),
     ]
+}
+
+/// Segments of datagram queue pairs, with their payloads.
+fn seed_segments() -> Vec<(&'static str, Segment, Vec<u8>)> {
+    let untagged = |operation, length, place| {
+        Segment::Untagged(Untagged { operation, number: 7, length, place })
+    };
+    let record = |length, place, flags| {
+        let (stag, offset) = (0x0102_0304, 4096 + u64::from(place));
+        Segment::Tagged(Tagged { stag, offset, number: 9, length, place, flags })
+    };
+    let answer = RecordFlags { is_answer: true, ..RecordFlags::default() };
+    let request = ReadRequest {
+        sink_stag: 0x0506_0708,
+        sink_offset: 0,
+        length: 8192,
+        source_stag: 0x0102_0304,
+        source_offset: 4096,
+        time_left_us: 1000,
+    };
+    let mut seeds = vec![
+        ("send", untagged(Operation::Send, 5, 0), vec![1; 5]),
+        ("send-empty", untagged(Operation::Send, 0, 0), Vec::new()),
+        ("send-first", untagged(Operation::SendSolicited, 300, 0), vec![2; 100]),
+        ("record-middle", record(300, 100, RecordFlags::default()), vec![3; 100]),
+        ("record-last", record(300, 200, answer), vec![4; 100]),
+        ("read", untagged(Operation::ReadRequest, 32, 0), request.emit().to_vec()),
+    ];
+    let about = |space| About { space, number: 11 };
+    let reason = ControlReason::Bounds;
+    let ranges = MissingRanges::new(&[(0, 100), (200, 300)]);
+    let frames = [
+        (
+            "report",
+            ControlFrame::Report {
+                about: about(Space::Records),
+                end: 100,
+                bytes: 1 << 33,
+                waited_us: 5,
+            },
+        ),
+        ("error", ControlFrame::Error { about: about(Space::Reads), reason }),
+        ("cancel", ControlFrame::Cancel { about: about(Space::Records), reason }),
+        ("sent", ControlFrame::Sent { about: about(Space::Sends) }),
+        ("missing", ControlFrame::Missing { about: about(Space::Sends), ranges }),
+        ("done", ControlFrame::Done { about: about(Space::Records) }),
+    ];
+    let mut all = Vec::new();
+    for (name, frame) in frames {
+        let mut payload = Vec::new();
+        assert!(emit_control(&frame, &mut payload) && emit_control(&frame, &mut all));
+        seeds.push((name, untagged(Operation::Control, payload.len() as u32, 0), payload));
+    }
+    // Of a kind that a later version may have.
+    all.extend([99, 0, 0, 3, 1, 2, 3]);
+    seeds.push(("control-all", untagged(Operation::Control, all.len() as u32, 0), all));
+    seeds
 }
 
 fn info(channels: Vec<std::net::SocketAddr>) -> QpInfo {

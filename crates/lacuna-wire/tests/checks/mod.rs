@@ -4,6 +4,8 @@
 // Each user takes the checks that it needs.
 #![allow(dead_code)]
 
+pub(crate) mod ddp;
+
 use lacuna_wire::{
     CONTROL_HEADER_BYTES, ControlBody, ControlHeader, ControlWriter, DataHeader,
     FRAME_HEADER_BYTES, Frame, Packet, QpInfo, RejectKind, Seal, check_crc32c, crc32c, pad_bytes,

@@ -146,6 +146,7 @@ proptest! {
     fn any_bytes_are_handled(bytes in vec(any::<u8>(), 0..300)) {
         checks::packet(&bytes);
         checks::body(&bytes);
+        checks::ddp::datagram(&bytes);
     }
 
     #[test]
