@@ -44,7 +44,7 @@ pub use discard::Discards;
 pub use endpoint::{Endpoint, Parsed, Stats};
 pub use errors::{ERRORS_MAX, MessageError};
 pub use incoming::OpenLimits;
-pub use map::{Map, Memory};
+pub use map::{Map, ValidMemory};
 pub use peers::{PeerId, SLOT_BYTES};
 pub use reliable::ReliableConfig;
 pub use run::Run;

@@ -34,11 +34,11 @@ impl Map {
 /// What Write-Records have written, by key, as ranges of memory: for applications that do not think in messages
 /// (memory semantics; datagram-iWARP 2.2). Completions say it all, so a queue pair serves both kinds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct ValidMemory {
     written: HashMap<u32, Ranges>,
 }
 
-impl Memory {
+impl ValidMemory {
     /// Takes in a completion; `false` if it is no Write-Record's.
     pub fn add(&mut self, done: &Done) -> bool {
         if done.operation != Operation::Record {

@@ -44,8 +44,8 @@ use worker::Worker;
 
 pub use crate::completion::Full;
 pub use lacuna_datagram::{
-    Arrived, Discards, Done, Ended, Failure, Map, Memory, MessageError, OpenLimits, Operation,
-    PeerId, PostError as WorkError, RecvWork, SendWork, Stats, Target, Verb,
+    Arrived, Discards, Done, Ended, Failure, Map, MessageError, OpenLimits, Operation, PeerId,
+    PostError as WorkError, RecvWork, SendWork, Stats, Target, ValidMemory, Verb,
 };
 pub use lacuna_wire::ddp::{About, ControlReason, Space};
 
@@ -532,7 +532,7 @@ impl QueuePair {
     /// The next completion that is no Write-Record's, waiting at most so long. What those wrote until then becomes
     /// part of `memory`: for applications that want to know which memory is valid, and not by which messages. Both
     /// ways of polling can be mixed.
-    pub fn poll_memory(&self, memory: &mut Memory, timeout: Duration) -> Option<Done> {
+    pub fn poll_memory(&self, memory: &mut ValidMemory, timeout: Duration) -> Option<Done> {
         self.wait_for(timeout, |endpoint| endpoint.poll_memory(memory))
     }
 

@@ -1,8 +1,8 @@
 //! Datagram queue pairs over real sockets: on threads and with manual progress.
 
 use lacuna::datagram::{
-    ControlReason, Done, Ended, Failure, Full, Memory, Multicast, Operation, PostError, QueuePair,
-    RecvWork, Reliable, SendWork, Settings, Space, Target, Verb, WorkError,
+    ControlReason, Done, Ended, Failure, Full, Multicast, Operation, PostError, QueuePair,
+    RecvWork, Reliable, SendWork, Settings, Space, Target, ValidMemory, Verb, WorkError,
 };
 use lacuna::{
     Completion, Context, ContextConfig, Outcome, Progress, Region, RegionOptions, Rights, ScopedIp,
@@ -113,7 +113,7 @@ fn errors_are_told_to_both_ends_and_end_nothing() {
     assert_eq!((here.peer, here.reason), (near.local_addr(), ControlReason::NoBuffer));
     let told = near.wait_error(WAIT).unwrap();
     assert!(told.is_told && told.about.space == Space::Sends && told.about == here.about);
-    // Memory that is too short for the message.
+    // ValidMemory that is too short for the message.
     let target = register(&far, vec![0; 50]);
     let to = Target { key: target.key(), offset: 0 };
     let verb = Verb::WriteRecord { data: vec![1; 100].into(), to };
@@ -252,7 +252,7 @@ fn memory_can_be_polled_instead_of_messages() {
         near.post_send(SendWork::new(0, to_far, verb)).unwrap();
     }
     near.post_send(SendWork::new(1, to_far, Verb::Send { data: vec![2; 10].into() })).unwrap();
-    let mut memory = Memory::default();
+    let mut memory = ValidMemory::default();
     let done = far.poll_memory(&mut memory, WAIT).unwrap();
     assert_eq!(done.id, 4);
     assert_eq!(memory.written(target.key()).collect::<Vec<_>>(), [0..200, 500..600]);

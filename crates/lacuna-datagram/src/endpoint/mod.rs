@@ -15,7 +15,7 @@ use crate::errors::{Errors, MessageError};
 use crate::feedback::Counts;
 use crate::groups::Repair;
 use crate::incoming::Incoming;
-use crate::map::Memory;
+use crate::map::ValidMemory;
 use crate::outgoing::{Left, Message, Outgoing};
 use crate::peers::{Numbered, PeerId, Peers};
 use crate::reads::Reads;
@@ -337,7 +337,7 @@ impl Endpoint {
     }
 
     /// The next completion that is no Write-Record's; what those have written before it becomes part of `memory`.
-    pub fn poll_memory(&mut self, memory: &mut Memory) -> Option<Done> {
+    pub fn poll_memory(&mut self, memory: &mut ValidMemory) -> Option<Done> {
         loop {
             let done = self.poll_done()?;
             if !memory.add(&done) {
