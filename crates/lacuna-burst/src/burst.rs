@@ -14,7 +14,7 @@
 
 mod raw;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use crate::TrailerOffload;
@@ -60,6 +60,7 @@ impl BurstBuffers {
             arena: &mut self.arena,
             packets: &mut self.packets,
             payloads: self.payloads.start(),
+            source: None,
             takes_marks: true,
             trailer: TrailerOffload::None,
             first: 0,
@@ -81,6 +82,7 @@ pub struct Burst<'b, 'p> {
     arena: &'b mut Vec<u8>,
     packets: &'b mut Vec<Entry>,
     payloads: SliceList<'b, 'p>,
+    source: Option<IpAddr>,
     takes_marks: bool,
     trailer: TrailerOffload,
     /// A datapath has taken the packets before this one; see [`Burst::advance`].
@@ -179,6 +181,19 @@ impl<'p> Burst<'_, 'p> {
         self.packets.push(Entry { header_start, trailer_start, trailer_end });
         self.payloads.push(payload);
         self.bytes += header + payload.len() + trailer;
+    }
+
+    /// Has the packets leave from this address of the host, if the datapath can: a host that has several answers
+    /// from the one that was asked.
+    pub fn leave_from(&mut self, source: IpAddr) {
+        self.source = Some(source);
+    }
+
+    /// The address that the packets leave from, if that is not the route's.
+    #[must_use]
+    #[inline]
+    pub fn source(&self) -> Option<IpAddr> {
+        self.source
     }
 
     /// Sends the packets without ECN (Not-ECT), whatever the datapath's configuration: for packets

@@ -10,8 +10,12 @@
 //! | `work` | work requests and completions |
 //! | `peers`, `numbers` | an idle peer's 64 bytes; which of its messages were seen |
 //! | `outgoing`, `run` | messages in turns; their packets |
+//! | `discard` | why segments are dropped |
 //! | `incoming` | Sends into receives, Write-Records into memory, and when they are over |
 //! | `reads` | READs that wait for answers |
+//! | `reliable` | the same verbs, each message once and in order (RD) |
+//! | `feedback` | how unreliable messages fare, for their congestion controller |
+//! | `groups` | repair of what is sent to several |
 //! | `errors` | what went wrong, here and at peers |
 //! | `map` | which bytes of a message are here |
 //!
@@ -20,23 +24,29 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod discard;
 mod endpoint;
 mod errors;
+mod feedback;
+mod groups;
 mod incoming;
 mod map;
 mod numbers;
 mod outgoing;
 mod peers;
 mod reads;
+mod reliable;
 mod run;
 mod work;
 
 pub use config::Config;
-pub use endpoint::{Endpoint, Stats};
+pub use discard::Discards;
+pub use endpoint::{Endpoint, Parsed, Stats};
 pub use errors::{ERRORS_MAX, MessageError};
-pub use incoming::{Discards, OpenLimits};
-pub use map::Map;
+pub use incoming::OpenLimits;
+pub use map::{Map, Memory};
 pub use peers::{PeerId, SLOT_BYTES};
+pub use reliable::ReliableConfig;
 pub use run::Run;
 pub use work::{
     Arrived, Done, Ended, Failure, Operation, PostError, RecvWork, SendWork, Target, Verb,

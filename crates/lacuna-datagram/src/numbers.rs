@@ -29,6 +29,8 @@ pub(crate) enum Sight {
     New {
         /// Messages that left the window unseen.
         missed: u32,
+        /// How much higher it is than any before; 0 if it is not, or is the first.
+        ahead: u32,
     },
     /// Seen: it is open, or over.
     Known,
@@ -56,7 +58,7 @@ impl Seen {
         let behind = self.highest.wrapping_sub(number);
         if used == 0 || ahead.min(behind) > FAR {
             self.set(number, 1, 1);
-            return Sight::New { missed: 0 };
+            return Sight::New { missed: 0, ahead: 0 };
         }
         if ahead == 0 {
             return Sight::Known;
@@ -69,7 +71,7 @@ impl Seen {
             let skipped = ahead.saturating_sub(WINDOW);
             let shifted = if ahead < WINDOW { bits << ahead } else { 0 };
             self.set(number, shifted | 1, used + ahead);
-            return Sight::New { missed: leaving - seen + skipped };
+            return Sight::New { missed: leaving - seen + skipped, ahead };
         }
         if behind >= WINDOW {
             return Sight::Old;
@@ -78,13 +80,45 @@ impl Seen {
             return Sight::Known;
         }
         self.set(self.highest, bits | 1 << behind, used.max(behind + 1));
-        Sight::New { missed: 0 }
+        Sight::New { missed: 0, ahead: 0 }
     }
 
-    /// Whether a number was seen and is not too old.
-    pub(crate) fn knows(self, number: u32) -> bool {
+    /// How much higher a number is than any that was seen; 0 if none was, or the source has begun anew.
+    pub(crate) fn ahead(self, number: u32) -> u32 {
+        let (_, used) = self.unpack();
+        let ahead = number.wrapping_sub(self.highest);
+        if used == 0 || ahead > FAR { 0 } else { ahead }
+    }
+
+    /// No message up to this number comes any more: how many of those are missed that were not counted yet.
+    pub(crate) fn settle(&mut self, number: u32) -> u32 {
+        let mut missed = 0;
+        if self.ahead(number) > 0
+            && let Sight::New { missed: leaving, .. } = self.take(number)
+        {
+            missed += leaving + 1;
+        }
+        let (bits, used) = self.unpack();
         let behind = self.highest.wrapping_sub(number);
-        behind < WINDOW && self.unpack().0 >> behind & 1 == 1
+        if used == 0 || behind >= used {
+            return missed;
+        }
+        // Those from this number back that were used and not seen count now, and as seen from then on.
+        let judged = (BITS >> (WINDOW - used)) & !((1 << behind) - 1);
+        missed += (judged & !bits).count_ones();
+        self.set(self.highest, bits | judged, used);
+        missed
+    }
+
+    /// Whether a number is none that [`Seen::take`] would take: it was seen, or is too far behind to know.
+    pub(crate) fn knows(self, number: u32) -> bool {
+        let (bits, used) = self.unpack();
+        let behind = self.highest.wrapping_sub(number);
+        used > 0
+            && match behind {
+                0..WINDOW => bits >> behind & 1 == 1,
+                _ => behind <= FAR,
+            }
     }
 }
 
@@ -97,8 +131,11 @@ mod tests {
         let mut seen = Seen::default();
         let start = u32::MAX - 1;
         let numbers = [0, 1, 5, 3, 3, 1, 5, 40, 2];
-        let sights = numbers.map(|at| seen.take(start.wrapping_add(at)));
-        let new = Sight::New { missed: 0 };
+        let sights = numbers.map(|at| match seen.take(start.wrapping_add(at)) {
+            Sight::New { missed, .. } => Sight::New { missed, ahead: 0 },
+            other => other,
+        });
+        let new = Sight::New { missed: 0, ahead: 0 };
         let known = Sight::Known;
         assert_eq!(sights, [new, new, new, new, known, known, known, new, new]);
         assert!(seen.knows(start) && !seen.knows(start.wrapping_add(4)));
@@ -116,7 +153,7 @@ mod tests {
                 if !rng.chance(200_000) {
                     came += 1;
                     match seen.take(start.wrapping_add(number)) {
-                        Sight::New { missed: more } => missed += u64::from(more),
+                        Sight::New { missed: more, .. } => missed += u64::from(more),
                         other => panic!("{other:?}"),
                     }
                 }
@@ -133,9 +170,31 @@ mod tests {
         let mut seen = Seen::default();
         seen.take(1_000_000);
         for number in [5, 3_000_000_000, 7] {
-            assert_eq!(seen.take(number), Sight::New { missed: 0 });
+            assert_eq!(seen.take(number), Sight::New { missed: 0, ahead: 0 });
             assert_eq!(seen.take(number), Sight::Known);
         }
         assert_eq!(seen.take(7u32.wrapping_sub(WINDOW)), Sight::Old);
+    }
+
+    #[test]
+    fn what_was_not_seen_is_missed_once_the_source_says_that_it_sent_all() {
+        let mut seen = Seen::default();
+        let start = u32::MAX - 2;
+        for at in [0, 1, 4] {
+            seen.take(start.wrapping_add(at));
+        }
+        assert_eq!(seen.settle(start.wrapping_add(3)), 2);
+        assert_eq!(seen.settle(start.wrapping_add(3)), 0);
+        assert_eq!(seen.take(start.wrapping_add(2)), Sight::Known, "late");
+        // Two more were sent, and nothing of them came.
+        assert_eq!(seen.ahead(start.wrapping_add(6)), 2);
+        assert_eq!(seen.settle(start.wrapping_add(6)), 2);
+        assert_eq!(seen.settle(start.wrapping_add(206)), 200);
+        assert_eq!(seen.take(start.wrapping_add(207)), Sight::New { missed: 0, ahead: 1 });
+        assert_eq!(
+            Seen::default().settle(7),
+            0,
+            "of a source that nothing came of nothing is known"
+        );
     }
 }

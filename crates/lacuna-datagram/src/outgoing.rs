@@ -1,29 +1,42 @@
 //! What waits to be sent: the messages of each peer in their order, and the peers in turns.
 //!
 //! A peer that has something to get has an entry here, made on first use and dropped when nothing is left. Turns go round: each gives one peer at most as many packets as the caller asks for at a time, so a peer with
-//! much to get delays a peer with little by a turn of each other, and no more. With a rate, each peer has a
-//! pace of its own; one that has to wait is asked again when its time has come.
+//! much to get delays a peer with little by a turn of each other, and no more. Each peer has a pace of its own: a
+//! rate that was given, or one that a controller finds (`feedback.rs`); one that has to wait is asked again
+//! when its time has come.
 //!
 //! Invariants: an entry is in `ready` or in `waiting`, once; a message's packets leave in order.
 
+use crate::feedback::Feedback;
+use crate::groups::Kepts;
 use crate::peers::{PeerId, Peers};
 use crate::run::{Data, Header, Part, Run};
 use crate::work::{Failure, Operation};
 use core::net::SocketAddr;
 use lacuna_path::IP_UDP_BYTES;
+use lacuna_path::controller::{ControllerConfig, Setup};
 use lacuna_path::pacer::Pacer;
+use lacuna_wire::ddp::{self, About, ControlFrame, Space};
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+/// What was found of a path is kept so long once nothing is left to send.
+const KEEP_NS: u64 = 1_000_000_000;
 
 /// A message that is to be sent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) id: u64,
     pub(crate) header: Header,
+    pub(crate) is_reliable: bool,
     pub(crate) number: u32,
     pub(crate) data: Data,
     pub(crate) length: u32,
-    /// Where the next packet begins.
+    /// The group that it is for, or 0.
+    pub(crate) group: u32,
+    /// Where the next packet begins, and where the last one ends.
     pub(crate) next: u32,
+    pub(crate) end: u32,
     /// What completes once it has left; `None` of an answer or a question.
     pub(crate) operation: Option<Operation>,
     pub(crate) is_signaled: bool,
@@ -46,20 +59,112 @@ struct Entry {
     peer: PeerId,
     address: SocketAddr,
     queue: VecDeque<Message>,
-    pacer: Pacer,
+    pace: Pace,
+    /// Since when it is in `waiting`, if it is.
+    waits_until_ns: Option<u64>,
+}
+
+/// What decides how fast packets leave to a peer.
+#[derive(Debug)]
+enum Pace {
+    /// Nothing.
+    Free,
+    Fixed {
+        rate_bits_per_s: u64,
+        pacer: Pacer,
+    },
+    Found(Box<Feedback>),
+}
+
+/// What paces a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PaceConfig {
+    Free,
+    Fixed { rate_bits_per_s: u64 },
+    Found { controller: ControllerConfig },
+}
+
+impl PaceConfig {
+    fn build(self, now_ns: u64, packet_bytes_max: usize, seed: u32) -> Pace {
+        match self {
+            Self::Free => Pace::Free,
+            Self::Fixed { rate_bits_per_s } => {
+                Pace::Fixed { rate_bits_per_s, pacer: Pacer::default() }
+            }
+            Self::Found { controller } => {
+                let packet_bytes = packet_bytes_max as u64 + IP_UDP_BYTES;
+                let controller = controller.build(Setup { packet_bytes, seed: seed.into() });
+                Pace::Found(Box::new(Feedback::new(now_ns, controller, seed)))
+            }
+        }
+    }
+}
+
+impl Pace {
+    /// Bytes on the wire that may leave now, in bursts of at most so many packets.
+    fn allowance(&mut self, now_ns: u64, wire_bytes: u64, packets_max: usize) -> u64 {
+        match self {
+            Self::Free => u64::MAX,
+            Self::Fixed { rate_bits_per_s, pacer } => {
+                let burst_bytes = packets_max as u64 * wire_bytes / 4;
+                pacer.allowance(now_ns, *rate_bits_per_s, burst_bytes)
+            }
+            Self::Found(feedback) => {
+                feedback.allowance(now_ns, wire_bytes, packets_max) as u64 * wire_bytes
+            }
+        }
+    }
+
+    /// When more may leave.
+    fn ready_ns(&self) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Fixed { pacer, .. } => pacer.ready_ns(),
+            Self::Found(feedback) => feedback.ready_ns(),
+        }
+    }
+
+    /// How long it is worth being kept once nothing is left to send.
+    fn keep_until_ns(&self, now_ns: u64) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Fixed { pacer, .. } => pacer.ready_ns(),
+            Self::Found(_) => now_ns + KEEP_NS,
+        }
+    }
 }
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outgoing {
+    pace: PaceConfig,
+    packet_bytes_max: usize,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     ready: VecDeque<u32>,
     waiting: BTreeSet<(u64, u32)>,
+    /// Entries with messages that are given up at a time.
+    deadlines: BTreeSet<(u64, u32)>,
     messages: usize,
+    /// What was sent to groups, to be sent again.
+    pub(crate) kepts: Kepts,
 }
 
 impl Outgoing {
+    pub(crate) fn new(pace: PaceConfig, packet_bytes_max: usize) -> Self {
+        Self {
+            pace,
+            packet_bytes_max,
+            entries: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            waiting: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            messages: 0,
+            kepts: Kepts::default(),
+        }
+    }
+
     /// Messages that have not left.
     pub(crate) fn messages(&self) -> usize {
         self.messages
@@ -71,13 +176,20 @@ impl Outgoing {
     }
 
     /// Adds a message; `false` if the peer is not known.
-    pub(crate) fn push(&mut self, peers: &mut Peers, peer: PeerId, message: Message) -> bool {
+    pub(crate) fn push(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        peer: PeerId,
+        message: Message,
+    ) -> bool {
         let index = match peers.active(peer) {
             Some(index) => index,
             None => {
                 let Some(address) = peers.address(peer) else { return false };
-                let (queue, pacer) = (VecDeque::new(), Pacer::default());
-                let entry = Entry { peer, address, queue, pacer };
+                let pace = self.pace.build(now_ns, self.packet_bytes_max, message.number);
+                let queue = VecDeque::new();
+                let entry = Entry { peer, address, queue, pace, waits_until_ns: None };
                 let index = match self.free.pop() {
                     Some(index) => index,
                     None => {
@@ -92,9 +204,56 @@ impl Outgoing {
             }
         };
         let Some(entry) = &mut self.entries[index as usize] else { return false };
+        if entry.queue.is_empty()
+            && let Some(ns) = entry.waits_until_ns.take()
+        {
+            // It was only kept.
+            self.waiting.remove(&(ns, index));
+            self.ready.push_back(index);
+        }
+        self.deadlines.extend(message.deadline_ns.map(|ns| (ns, index)));
         entry.queue.push_back(message);
         self.messages += 1;
         true
+    }
+
+    /// A peer says how much has come.
+    pub(crate) fn on_report(
+        &mut self,
+        now_ns: u64,
+        peers: &Peers,
+        peer: PeerId,
+        (sequence, bytes, waited_ns): (u32, u64, u64),
+    ) {
+        let Some(index) = peers.active(peer) else { return };
+        let Some(entry) = &mut self.entries[index as usize] else { return };
+        let Pace::Found(feedback) = &mut entry.pace else { return };
+        feedback.on_report(now_ns, sequence, bytes, waited_ns);
+        if !entry.queue.is_empty()
+            && let Some(ns) = entry.waits_until_ns.take()
+        {
+            self.waiting.remove(&(ns, index));
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Ends messages whose time is over, wherever they wait.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64, left: &mut Vec<Left>) {
+        while let Some((_, index)) = self.deadlines.first().copied().filter(|(ns, _)| *ns <= now_ns)
+        {
+            self.deadlines.pop_first();
+            let Some(entry) = &mut self.entries[index as usize] else { continue };
+            let peer = entry.peer;
+            let before = entry.queue.len();
+            entry.queue.retain(|message| {
+                let is_late = message.deadline_ns.is_some_and(|ns| ns <= now_ns);
+                if is_late {
+                    left.extend(message.left(peer, Err(Failure::Deadline)));
+                }
+                !is_late
+            });
+            self.messages -= before - entry.queue.len();
+        }
     }
 
     /// The next packets for one peer, at most so many, with payloads of at most `payload_bytes`, at `rate` if
@@ -103,37 +262,44 @@ impl Outgoing {
         &mut self,
         now_ns: u64,
         peers: &mut Peers,
-        (packets_max, packet_bytes_max): (usize, usize),
-        rate_bits_per_s: Option<u64>,
+        packets_max: usize,
         runs: &mut Vec<Run>,
         left: &mut Vec<Left>,
     ) -> Option<SocketAddr> {
         while let Some((ns, index)) = self.waiting.first().copied().filter(|(ns, _)| *ns <= now_ns)
         {
             self.waiting.remove(&(ns, index));
-            match &self.entries[index as usize] {
-                Some(entry) if entry.queue.is_empty() => self.remove(peers, index),
-                _ => self.ready.push_back(index),
+            let Some(entry) = &mut self.entries[index as usize] else { continue };
+            entry.waits_until_ns = None;
+            if entry.queue.is_empty() {
+                self.remove(peers, index);
+                continue;
             }
+            if let Pace::Found(feedback) = &mut entry.pace {
+                feedback.on_ready(now_ns);
+            }
+            self.ready.push_back(index);
         }
+        let packet_bytes_max = self.packet_bytes_max;
+        let packet_wire_bytes = packet_bytes_max as u64 + IP_UDP_BYTES;
         while let Some(index) = self.ready.pop_front() {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
-            let burst_bytes = (packets_max * packet_bytes_max) as u64;
-            let mut allowed = match rate_bits_per_s {
-                Some(rate) => entry.pacer.allowance(now_ns, rate, burst_bytes / 4),
-                None => u64::MAX,
-            };
-            if allowed == 0 {
-                self.waiting.insert((entry.pacer.ready_ns(), index));
+            let mut allowed = entry.pace.allowance(now_ns, packet_wire_bytes, packets_max);
+            if allowed == 0 && !entry.queue.is_empty() {
+                // A time that has passed is as good as now, but not for ever.
+                let ns = entry.pace.ready_ns().max(now_ns + 1);
+                entry.waits_until_ns = Some(ns);
+                self.waiting.insert((ns, index));
                 continue;
             }
             let mut packets_left = packets_max;
-            let mut sent_bytes = 0;
+            let (mut sent_bytes, mut payload_bytes) = (0, 0);
             while packets_left > 0 && allowed > 0 {
                 let Some(message) = entry.queue.front_mut() else { break };
                 let is_late = message.deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns);
                 if !is_late {
                     let part = message.cut(packets_left, packet_bytes_max, allowed);
+                    payload_bytes += u64::from(part.bytes);
                     let run = Run::of(part);
                     let bytes = (0..run.len()).map(|at| run.packet_bytes(at) as u64 + IP_UDP_BYTES);
                     let bytes = bytes.sum::<u64>();
@@ -141,25 +307,45 @@ impl Outgoing {
                     allowed = allowed.saturating_sub(bytes);
                     runs.push(run);
                 }
-                if is_late || message.next >= message.length {
+                if is_late || message.next >= message.end {
                     let Some(message) = entry.queue.pop_front() else { break };
+                    if let Some(ns) = message.deadline_ns {
+                        self.deadlines.remove(&(ns, index));
+                    }
                     self.messages -= 1;
                     let status = if is_late { Err(Failure::Deadline) } else { Ok(()) };
                     left.extend(message.left(entry.peer, status));
+                    if status.is_ok() && message.group != 0 && message.operation.is_some() {
+                        let numbered = message.header.numbered();
+                        let message = Message { next: 0, ..message };
+                        self.kepts.keep(now_ns, entry.peer, numbered, message);
+                    }
                 }
             }
-            if let Some(rate) = rate_bits_per_s {
-                entry.pacer.on_sent(now_ns, sent_bytes, rate, 0);
+            match &mut entry.pace {
+                Pace::Fixed { rate_bits_per_s, pacer } if sent_bytes > 0 => {
+                    pacer.on_sent(now_ns, sent_bytes, *rate_bits_per_s, 0);
+                }
+                Pace::Found(feedback) if sent_bytes > 0 => {
+                    let asks =
+                        feedback.on_sent(now_ns, payload_bytes, sent_bytes, packet_wire_bytes);
+                    runs.extend(asks.map(probe));
+                    if entry.queue.is_empty() {
+                        feedback.on_out_of_data();
+                    }
+                }
+                _ => {}
             }
             let address = entry.address;
-            let paced_ns = entry.pacer.ready_ns();
-            match (entry.queue.is_empty(), rate_bits_per_s) {
-                (false, _) => self.ready.push_back(index),
-                // Its pace is remembered until it could send again.
-                (true, Some(_)) if paced_ns > now_ns => {
-                    self.waiting.insert((paced_ns, index));
-                }
-                (true, _) => self.remove(peers, index),
+            let keep_ns = entry.pace.keep_until_ns(now_ns);
+            if !entry.queue.is_empty() {
+                self.ready.push_back(index);
+            } else if keep_ns > now_ns {
+                // Its pace is remembered for a while.
+                entry.waits_until_ns = Some(keep_ns);
+                self.waiting.insert((keep_ns, index));
+            } else {
+                self.remove(peers, index);
             }
             if !runs.is_empty() {
                 return Some(address);
@@ -177,7 +363,9 @@ impl Outgoing {
 
     /// When something may leave that has to wait now; `None` if nothing waits for a time.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.waiting.first().map(|(ns, _)| *ns)
+        let waiting_ns = self.waiting.first().map(|(ns, _)| *ns);
+        let deadline_ns = self.deadlines.first().map(|(ns, _)| *ns);
+        [waiting_ns, deadline_ns, self.kepts.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Whether something may leave at once.
@@ -193,29 +381,61 @@ impl Outgoing {
                 left.extend(message.left(entry.peer, Err(Failure::Flushed)));
             }
         }
-        *self = Self::default();
+        *self = Self::new(self.pace, self.packet_bytes_max);
     }
 }
 
+/// A packet that asks how much has come.
+fn probe(sequence: u32) -> Run {
+    let about = About { space: Space::Sends, number: sequence };
+    let mut frames = Vec::new();
+    ddp::emit_control(&ControlFrame::Probe { about, bytes: 0, unused: 0 }, &mut frames);
+    Run::control(frames)
+}
+
 impl Message {
-    /// The next packets.
-    fn cut(&mut self, packets_max: usize, packet_bytes_max: usize, bytes_max: u64) -> Part {
-        let header_bytes = match self.header {
-            Header::Record { .. } => lacuna_wire::ddp::TAGGED_HEADER_BYTES,
-            Header::Send { .. } | Header::Request => lacuna_wire::ddp::UNTAGGED_HEADER_BYTES,
-        };
-        let overhead = header_bytes + lacuna_wire::ddp::TRAILER_BYTES;
-        let payload_bytes = packet_bytes_max.saturating_sub(overhead).max(1) as u32;
-        let packets = (bytes_max / packet_bytes_max as u64).clamp(1, packets_max as u64) as u32;
-        let bytes = (self.length - self.next).min(packets.saturating_mul(payload_bytes));
-        let place = self.next;
-        self.next += bytes;
-        let (header, number, length) = (self.header, self.number, self.length);
-        Part { header, number, length, data: self.data.clone(), place, bytes, payload_bytes }
+    /// A message that is told of to nobody, without a deadline or a number.
+    pub(crate) fn new(header: Header, data: Data, length: u32) -> Self {
+        Self {
+            id: 0,
+            header,
+            is_reliable: false,
+            number: 0,
+            data,
+            length,
+            group: 0,
+            next: 0,
+            end: length,
+            operation: None,
+            is_signaled: false,
+            deadline_ns: None,
+        }
     }
 
-    fn left(self, peer: PeerId, status: Result<(), Failure>) -> Option<Left> {
-        let Self { id, is_signaled, .. } = self;
+    /// The next packets.
+    fn cut(&mut self, packets_max: usize, packet_bytes_max: usize, bytes_max: u64) -> Part {
+        let payload_bytes = self.header.payload_bytes(packet_bytes_max);
+        let packets = (bytes_max / packet_bytes_max as u64).clamp(1, packets_max as u64) as u32;
+        let (place, left) = (self.next, self.end - self.next);
+        let is_readable = self.data.is_readable(place, left);
+        // What may not be read any more is refused with one packet for all that is left.
+        let packets = if is_readable { packets } else { 1 };
+        let bytes = left.min(packets.saturating_mul(payload_bytes));
+        self.next = if is_readable { place + bytes } else { self.end };
+        self.part(place..place + bytes, payload_bytes)
+    }
+
+    /// These bytes of it, in packets with payloads of at most so many.
+    pub(crate) fn part(&self, bytes: Range<u32>, payload_bytes: u32) -> Part {
+        let Self { header, is_reliable, group, number, length, .. } = *self;
+        let (place, bytes) = (bytes.start, bytes.end - bytes.start);
+        let data = self.data.clone();
+        Part { header, is_reliable, group, number, length, data, place, bytes, payload_bytes }
+    }
+
+    /// What is told of it once it is over; nothing of an answer or a question.
+    pub(crate) fn left(&self, peer: PeerId, status: Result<(), Failure>) -> Option<Left> {
+        let Self { id, is_signaled, .. } = *self;
         let bytes = if status.is_ok() { self.length.into() } else { 0 };
         Some(Left { id, peer, operation: self.operation?, status, bytes, is_signaled })
     }

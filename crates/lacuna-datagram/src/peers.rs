@@ -34,8 +34,16 @@ impl PeerId {
     }
 }
 
-/// Messages of a source that are numbered together, as far as an idle peer remembers them.
+/// Where a message is from: what a source sends to a group is numbered apart from what it sends to this end alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    /// The group's number; 0 if there is none.
+    pub(crate) group: u32,
+}
+
+/// Messages of a source that are numbered together, as far as an idle peer remembers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Numbered {
     Sends,
     Records,
@@ -59,18 +67,30 @@ struct Slot {
 const HELD: u16 = 1;
 const USED: u16 = 2;
 const FREE: u16 = 4;
+const KEPT: u16 = 8;
+/// It is a source in a group.
+const OF_GROUP: u16 = 16;
+/// It is several hosts: messages to it are a group's.
+const IS_GROUP: u16 = 32;
+/// All of them; the bits above are of the address that it has sent to.
+const FLAGS: u16 = 0xff;
+const LOCAL_SHIFT: u32 = 8;
+/// Addresses of this host that are told apart.
+const LOCALS_MAX: usize = 255;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Peers {
     slots: Vec<Slot>,
-    index: HashMap<SocketAddr, u32>,
+    index: HashMap<(SocketAddr, u32), u32>,
     free: Vec<u32>,
     peers_max: usize,
     /// Where the clock's hand is.
     hand: usize,
     random: u64,
     evicted: u64,
+    /// Addresses of this host that peers have asked; a slot has the place of one in it, plus 1.
+    locals: Vec<IpAddr>,
 }
 
 impl Peers {
@@ -83,6 +103,7 @@ impl Peers {
             hand: 0,
             random: seed,
             evicted: 0,
+            locals: Vec::new(),
         }
     }
 
@@ -96,7 +117,12 @@ impl Peers {
 
     /// The peer with this address, if it is known.
     pub(crate) fn find(&mut self, address: SocketAddr) -> Option<PeerId> {
-        let index = *self.index.get(&canonical(address))?;
+        self.find_in(Origin { address, group: 0 })
+    }
+
+    /// What is known of this origin.
+    pub(crate) fn find_in(&mut self, origin: Origin) -> Option<PeerId> {
+        let index = *self.index.get(&(canonical(origin.address), origin.group))?;
         let slot = &mut self.slots[index as usize];
         slot.flags |= USED;
         Some(PeerId { index, generation: slot.generation })
@@ -104,29 +130,37 @@ impl Peers {
 
     /// The peer with this address, made if it is not there; `None` if all are held or have something on its way.
     pub(crate) fn find_or_add(&mut self, address: SocketAddr) -> Option<PeerId> {
-        if let Some(peer) = self.find(address) {
+        self.find_or_add_in(Origin { address, group: 0 })
+    }
+
+    /// The same of an origin.
+    pub(crate) fn find_or_add_in(&mut self, origin: Origin) -> Option<PeerId> {
+        if let Some(peer) = self.find_in(origin) {
             return Some(peer);
         }
-        let address = canonical(address);
+        let group = origin.group;
+        let address = canonical(origin.address);
         let (ip, scope) = match address {
             SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped().octets(), 0),
             SocketAddr::V6(v6) => (v6.ip().octets(), v6.scope_id()),
         };
         let index = self.free_slot()?;
-        let next = [self.draw(), self.draw()];
+        // Nothing is sent to a source as one of a group, so the group has the place of a number.
+        let next = if group == 0 { [self.draw(), self.draw()] } else { [group; 2] };
+        let of_group = if group == 0 { 0 } else { OF_GROUP };
         let slot = &mut self.slots[index as usize];
         *slot = Slot {
             ip,
             scope,
             port: address.port(),
-            flags: USED,
+            flags: USED | of_group,
             generation: slot.generation.wrapping_add(1),
             next,
             seen: [Seen::default(); 2],
             active: 0,
         };
         let generation = slot.generation;
-        self.index.insert(address, index);
+        self.index.insert((address, group), index);
         Some(PeerId { index, generation })
     }
 
@@ -153,7 +187,7 @@ impl Peers {
             let at = self.hand;
             self.hand = (at + 1) % self.slots.len();
             let slot = &mut self.slots[at];
-            if slot.flags & HELD != 0 || slot.active != 0 {
+            if slot.flags & (HELD | KEPT) != 0 || slot.active != 0 {
                 continue;
             }
             if slot.flags & USED != 0 {
@@ -168,8 +202,9 @@ impl Peers {
     }
 
     fn remove(&mut self, index: u32) {
-        let address = address_of(&self.slots[index as usize]);
-        self.index.remove(&address);
+        let slot = &self.slots[index as usize];
+        let group = if slot.flags & OF_GROUP == 0 { 0 } else { slot.next[0] };
+        self.index.remove(&(address_of(slot), group));
         let slot = &mut self.slots[index as usize];
         slot.flags = FREE;
         slot.generation = slot.generation.wrapping_add(1);
@@ -183,11 +218,78 @@ impl Peers {
         }
     }
 
+    /// A peer has sent to this address of the host; answers leave from it.
+    pub(crate) fn set_local(&mut self, address: SocketAddr, local: Option<IpAddr>) {
+        let Some(peer) = self.find(address) else { return };
+        let number = match local {
+            None => 0,
+            Some(local) => match self.locals.iter().position(|known| *known == local) {
+                Some(at) => at + 1,
+                None if self.locals.len() < LOCALS_MAX => {
+                    self.locals.push(local);
+                    self.locals.len()
+                }
+                None => 0,
+            },
+        };
+        if let Some(slot) = self.slot_mut(peer) {
+            slot.flags = slot.flags & FLAGS | (number as u16) << LOCAL_SHIFT;
+        }
+    }
+
+    /// The address that packets to a peer leave from, if it has sent to one.
+    pub(crate) fn local(&self, address: SocketAddr) -> Option<IpAddr> {
+        if self.locals.is_empty() {
+            return None;
+        }
+        let index = *self.index.get(&(canonical(address), 0))?;
+        let number = usize::from(self.slots[index as usize].flags >> LOCAL_SHIFT);
+        self.locals.get(number.checked_sub(1)?).copied()
+    }
+
+    /// Messages to this peer are a group's.
+    pub(crate) fn set_group(&mut self, peer: PeerId) {
+        if let Some(slot) = self.slot_mut(peer) {
+            slot.flags |= IS_GROUP;
+        }
+    }
+
+    /// The group that a peer is; 0 if it is one host.
+    pub(crate) fn group(&self, peer: PeerId) -> u32 {
+        match self.slot(peer).filter(|slot| slot.flags & IS_GROUP != 0).map(address_of) {
+            Some(address) => lacuna_wire::ddp::group_number(address.ip(), address.port()),
+            None => 0,
+        }
+    }
+
+    /// How much higher a number is than any that came of a peer.
+    pub(crate) fn ahead(&self, peer: PeerId, of: Numbered, number: u32) -> u32 {
+        self.slot(peer).map_or(0, |slot| slot.seen[of as usize].ahead(number))
+    }
+
+    /// No message of a peer up to this number comes any more; how many are missed.
+    pub(crate) fn settle(&mut self, peer: PeerId, of: Numbered, number: u32) -> u32 {
+        self.slot_mut(peer).map_or(0, |slot| slot.seen[of as usize].settle(number))
+    }
+
+    /// The number of the last message to a peer, if there was one.
+    pub(crate) fn last_number(&self, peer: PeerId, of: Numbered) -> Option<u32> {
+        Some(self.slot(peer)?.next[of as usize].wrapping_sub(1))
+    }
+
+    /// Keeps a peer as long as it has a stream.
+    pub(crate) fn keep(&mut self, peer: PeerId, is_kept: bool) {
+        if let Some(slot) = self.slot_mut(peer) {
+            slot.flags = if is_kept { slot.flags | KEPT } else { slot.flags & !KEPT };
+        }
+    }
+
     pub(crate) fn address(&self, peer: PeerId) -> Option<SocketAddr> {
         self.slot(peer).map(address_of)
     }
 
     /// The id of a slot that is in use.
+    #[cfg(test)]
     pub(crate) fn id_of(&self, index: u32) -> Option<PeerId> {
         let slot = self.slots.get(index as usize).filter(|slot| slot.flags & FREE == 0)?;
         Some(PeerId { index, generation: slot.generation })
@@ -228,7 +330,7 @@ impl Peers {
     pub(crate) fn memory_bytes(&self) -> usize {
         // The index has a byte beside each entry, and is at most 7/8 full.
         self.slots.capacity() * size_of::<Slot>()
-            + self.index.capacity() * (size_of::<(SocketAddr, u32)>() + 1) * 8 / 7
+            + self.index.capacity() * (size_of::<((SocketAddr, u32), u32)>() + 1) * 8 / 7
             + self.free.capacity() * size_of::<u32>()
     }
 

@@ -11,7 +11,7 @@ use crate::peers::PeerId;
 use crate::work::{Done, Failure, Operation};
 use lacuna_path::ranges::Ranges;
 use lacuna_place::region::Slices;
-use lacuna_wire::ddp::Tagged;
+use lacuna_wire::ddp::{ControlReason, Tagged};
 use std::collections::{BTreeSet, HashMap};
 
 #[derive(Debug)]
@@ -81,13 +81,56 @@ impl Reads {
         Some(())
     }
 
+    /// Whether an answer to this sink, of so many bytes, is awaited from the peer. Reliable READs are numbered by
+    /// their sinks.
+    pub(crate) fn awaits(&self, peer: PeerId, sink: u32, length: u32) -> bool {
+        let read = self.open.get(&sink);
+        read.is_some_and(|read| read.peer == peer && read.into.len() == u64::from(length))
+    }
+
+    /// A segment of a reliable answer, which comes once; `false` if nobody wants it any more.
+    pub(crate) fn write(&mut self, peer: PeerId, sink: u32, place: u32, payload: &[u8]) -> bool {
+        let Some(read) = self.open.get_mut(&sink).filter(|read| read.peer == peer) else {
+            return false;
+        };
+        read.bytes += payload.len() as u64;
+        read.into.write(place.into(), payload).is_ok()
+    }
+
+    /// The peer will not answer a reliable READ.
+    pub(crate) fn refuse(
+        &mut self,
+        peer: PeerId,
+        sink: u32,
+        reason: ControlReason,
+        done: &mut impl Extend<Done>,
+    ) {
+        if self.peer_of(sink) == Some(peer) {
+            done.extend(self.close(sink, Err(Failure::Peer(reason))));
+        }
+    }
+
+    /// The READs of a peer fail.
+    pub(crate) fn fail(&mut self, peer: PeerId, failure: Failure, done: &mut impl Extend<Done>) {
+        let of_peer = self.open.iter().filter(|(_, read)| read.peer == peer);
+        for number in of_peer.map(|(number, _)| *number).collect::<Vec<_>>() {
+            done.extend(self.close(number, Err(failure)));
+        }
+    }
+
+    /// Whether a READ has this number.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.open.contains_key(&number)
+    }
+
     /// A READ is over.
     pub(crate) fn close(&mut self, number: u32, status: Result<(), Failure>) -> Option<Done> {
         let OpenRead { id, peer, bytes, deadline_ns, .. } = self.open.remove(&number)?;
         if let Some(ns) = deadline_ns {
             self.deadlines.remove(&(ns, number));
         }
-        Some(Done { id, operation: Operation::Read, peer, status, bytes, arrived: None })
+        let operation = Operation::Read;
+        Some(Done { id, operation, peer, status, bytes, is_signaled: true, arrived: None })
     }
 
     /// The peer of an open READ.
@@ -110,7 +153,9 @@ impl Reads {
 
     /// Gives all up.
     pub(crate) fn flush(&mut self, done: &mut impl Extend<Done>) {
-        for number in self.open.keys().copied().collect::<Vec<_>>() {
+        let mut numbers: Vec<u32> = self.open.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
             done.extend(self.close(number, Err(Failure::Flushed)));
         }
     }

@@ -1,11 +1,12 @@
 //! Packets that were polled under the queue pair's lock, and are made into bytes outside of it: those of one
 //! message that leave together, or one of control.
 
+use crate::peers::Numbered;
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{KeyTable, Rights};
 use lacuna_wire::ddp::{
-    About, ControlFrame, ControlReason, Operation, RecordFlags, Segment, Space, TRAILER_BYTES,
-    Tagged, UNTAGGED_HEADER_BYTES, Untagged, emit_control,
+    About, ControlFrame, ControlReason, Operation, RecordFlags, Segment, Space,
+    TAGGED_HEADER_BYTES, TRAILER_BYTES, Tagged, UNTAGGED_HEADER_BYTES, Untagged, emit_control,
 };
 use std::sync::Arc;
 
@@ -15,6 +16,33 @@ pub(crate) enum Header {
     Send { is_solicited: bool },
     Request,
     Record { key: u32, offset: u64, flags: RecordFlags },
+}
+
+impl Header {
+    /// Payload of a full packet.
+    pub(crate) fn payload_bytes(self, packet_bytes_max: usize) -> u32 {
+        let header_bytes = match self {
+            Self::Record { .. } => TAGGED_HEADER_BYTES,
+            Self::Send { .. } | Self::Request => UNTAGGED_HEADER_BYTES,
+        };
+        packet_bytes_max.saturating_sub(header_bytes + TRAILER_BYTES).max(1) as u32
+    }
+
+    /// What its message is numbered with.
+    pub(crate) fn numbered(self) -> Numbered {
+        match self {
+            Self::Record { .. } => Numbered::Records,
+            Self::Send { .. } | Self::Request => Numbered::Sends,
+        }
+    }
+
+    /// The key that its segments name; 0 if they name none.
+    pub(crate) fn key(self) -> u32 {
+        match self {
+            Self::Record { key, .. } => key,
+            Self::Send { .. } | Self::Request => 0,
+        }
+    }
 }
 
 /// Where a message's bytes are.
@@ -28,6 +56,20 @@ pub(crate) enum Data {
         key: u32,
         offset: u64,
     },
+}
+
+impl Data {
+    /// Whether so many bytes at this place are there to be sent.
+    pub(crate) fn is_readable(&self, place: u32, bytes: u32) -> bool {
+        match self {
+            Self::Buffer(_) => true,
+            Self::Read { keys, peer, key, offset } => {
+                let start = offset + u64::from(place);
+                let range = start..start + u64::from(bytes);
+                keys.pin(*key, *peer, Rights::REMOTE_READ, range).is_ok()
+            }
+        }
+    }
 }
 
 /// See the module's text.
@@ -44,6 +86,8 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) header: Header,
+    pub(crate) is_reliable: bool,
+    pub(crate) group: u32,
     pub(crate) number: u32,
     /// Of the message.
     pub(crate) length: u32,
@@ -102,16 +146,19 @@ impl Part {
     fn segment(&self, index: usize) -> (Segment, usize) {
         let ahead = index as u32 * self.payload_bytes;
         let payload = (self.bytes - ahead.min(self.bytes)).min(self.payload_bytes);
-        let Self { number, length, .. } = *self;
+        let Self { is_reliable, group, number, length, .. } = *self;
         let place = self.place + ahead;
-        let untagged = |operation| Segment::Untagged(Untagged { operation, number, length, place });
+        let untagged = |operation| {
+            Segment::Untagged(Untagged { operation, is_reliable, group, number, length, place })
+        };
         let segment = match self.header {
             Header::Send { is_solicited: false } => untagged(Operation::Send),
             Header::Send { is_solicited: true } => untagged(Operation::SendSolicited),
             Header::Request => untagged(Operation::ReadRequest),
             Header::Record { key, offset, flags } => {
                 let offset = offset.wrapping_add(place.into());
-                Segment::Tagged(Tagged { stag: key, offset, number, length, place, flags })
+                let stag = key;
+                Segment::Tagged(Tagged { stag, offset, number, length, place, flags, group })
             }
         };
         (segment, payload as usize)
@@ -131,7 +178,7 @@ impl Part {
                     .pin(*key, *peer, Rights::REMOTE_READ, range)
                     .is_ok_and(|pinned| pinned.read(start, room).is_ok());
                 if !read {
-                    return refuse(self.number, out);
+                    return self.refuse(out);
                 }
             }
         }
@@ -140,18 +187,30 @@ impl Part {
         out[end..end + TRAILER_BYTES].copy_from_slice(&trailer);
         end + TRAILER_BYTES
     }
-}
 
-/// Instead of memory that may not be read any more: an error, which is shorter.
-fn refuse(number: u32, out: &mut [u8]) -> usize {
-    let about = About { space: Space::Reads, number };
-    let mut frames = Vec::new();
-    emit_control(&ControlFrame::Error { about, reason: ControlReason::Key }, &mut frames);
-    emit_frames(&frames, out)
+    /// Instead of memory that may not be read any more: a word that says so. If it is longer than the packet
+    /// would be, there is none, and the READ ends by its deadline.
+    fn refuse(&self, out: &mut [u8]) -> usize {
+        let (number, reason) = (self.number, ControlReason::Key);
+        let mut frames = Vec::new();
+        let frame = if self.is_reliable {
+            let about = About { space: Space::Reliable, number };
+            ControlFrame::Cancel { about, reason, key: self.header.key() }
+        } else {
+            ControlFrame::Error { about: About { space: Space::Reads, number }, reason }
+        };
+        emit_control(&frame, &mut frames);
+        if UNTAGGED_HEADER_BYTES + frames.len() + TRAILER_BYTES > out.len() {
+            frames.clear();
+        }
+        emit_frames(&frames, out)
+    }
 }
 
 fn emit_frames(frames: &[u8], out: &mut [u8]) -> usize {
     let length = frames.len() as u32;
     let operation = Operation::Control;
-    Segment::Untagged(Untagged { operation, number: 0, length, place: 0 }).emit_packet(frames, out)
+    let (is_reliable, group, number, place) = (false, 0, 0, 0);
+    let header = Untagged { operation, is_reliable, group, number, length, place };
+    Segment::Untagged(header).emit_packet(frames, out)
 }

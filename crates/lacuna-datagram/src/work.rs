@@ -31,6 +31,16 @@ pub enum Verb {
         /// Where they go.
         to: Target,
     },
+    /// The same for memory that has a name at the peer, or at each of a group
+    /// ([`Endpoint::name_region`](crate::Endpoint::name_region)).
+    WriteNamed {
+        /// The bytes.
+        data: SendBuffer,
+        /// The memory's name.
+        name: u32,
+        /// The first byte, from the start of the key's range.
+        offset: u64,
+    },
     /// Bytes of the peer's memory.
     Read {
         /// Where they go; as many as it has.
@@ -98,6 +108,13 @@ pub enum Failure {
     /// The queue pair was closed before it was done.
     #[error("the queue pair was flushed")]
     Flushed,
+    /// The peer said nothing for too long. Retryable, once the peer was reset.
+    #[error("the peer says nothing")]
+    Unreachable,
+    /// The peer has lost what it knew, as when its program was started again: what came of earlier messages
+    /// cannot be told. Retryable, once the peer was reset.
+    #[error("the peer has begun anew")]
+    Restarted,
     /// The peer refused. This side's fault, mostly: a key, a range, a message longer than the receive.
     #[error("the peer refused: {0:?}")]
     Peer(ControlReason),
@@ -152,8 +169,20 @@ pub struct Done {
     pub status: Result<(), Failure>,
     /// Bytes that were moved.
     pub bytes: u64,
+    /// It was asked for; else it has failed.
+    pub is_signaled: bool,
     /// Of what came.
     pub arrived: Option<Box<Arrived>>,
+}
+
+impl Done {
+    /// Whether it wakes those, too, who wait for solicited completions alone: its source says so, it has failed, or
+    /// something is missing.
+    #[must_use]
+    pub fn is_solicited(&self) -> bool {
+        let asks = |arrived: &Arrived| arrived.is_solicited || arrived.ended != Ended::Whole;
+        self.status.is_err() || self.arrived.as_deref().is_some_and(asks)
+    }
 }
 
 /// Why work was not posted. The caller's fault.
@@ -167,6 +196,21 @@ pub enum PostError {
     TooLong {
         /// Its length.
         bytes: u64,
+    },
+    /// The peer is in error, until it is reset.
+    #[error("the peer is in error: {0}; reset it to go on")]
+    Failed(Failure),
+    /// Reliable datagrams go to one peer at a time: not to a group or a broadcast address.
+    #[error("{address} is no single host, and this queue pair is reliable")]
+    Group {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Too many peers have something on its way.
+    #[error("{streams} peers have streams, and no more may")]
+    Streams {
+        /// How many.
+        streams: usize,
     },
     /// The queue pair is closed.
     #[error("the queue pair is closed")]

@@ -58,6 +58,6 @@ pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapTime, PcapWriter};
 pub use ports::PortRange;
 pub use process::Process;
 pub use tcp::{TcpPath, listen, set_tcp_rto_min, tcp_path};
-pub use udp::{Dscp, Offload, Udp, UdpConfig};
+pub use udp::{Dscp, Groups, Offload, Udp, UdpConfig};
 pub use wait::{Waiter, Waker};
 pub use wildcard::families;

@@ -26,6 +26,7 @@ mod black_hole;
 pub mod controller;
 pub mod delivery;
 mod ecn;
+pub mod flow;
 pub mod lateness;
 pub mod ledger;
 pub mod loss;

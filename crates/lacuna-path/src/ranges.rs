@@ -3,12 +3,18 @@
 use std::ops::Range;
 
 /// Disjoint ranges in order. Neighbours are one range.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ranges(Vec<Range<u64>>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranges<T = u64>(Vec<Range<T>>);
 
-impl Ranges {
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Copy + Ord> Ranges<T> {
     /// Adds a range; an empty one changes nothing.
-    pub fn add(&mut self, added: Range<u64>) {
+    pub fn add(&mut self, added: Range<T>) {
         if added.is_empty() {
             return;
         }
@@ -23,13 +29,13 @@ impl Ranges {
     }
 
     /// Whether all of a range was added.
-    pub fn covers(&self, range: &Range<u64>) -> bool {
+    pub fn covers(&self, range: &Range<T>) -> bool {
         let at = self.0.partition_point(|other| other.end < range.end);
         range.is_empty() || self.0.get(at).is_some_and(|other| other.start <= range.start)
     }
 
     /// Removes all numbers below one.
-    pub fn remove_below(&mut self, number: u64) {
+    pub fn remove_below(&mut self, number: T) {
         let gone = self.0.partition_point(|range| range.end <= number);
         self.0.drain(..gone);
         if let Some(first) = self.0.first_mut() {
@@ -38,7 +44,7 @@ impl Ranges {
     }
 
     /// Removes a range.
-    pub fn remove(&mut self, gone: &Range<u64>) {
+    pub fn remove(&mut self, gone: &Range<T>) {
         if gone.is_empty() {
             return;
         }
@@ -52,17 +58,17 @@ impl Ranges {
     }
 
     /// The number behind the last range.
-    pub fn last_end(&self) -> Option<u64> {
+    pub fn last_end(&self) -> Option<T> {
         self.0.last().map(|range| range.end)
     }
 
     /// All ranges, in order.
-    pub fn iter(&self) -> std::slice::Iter<'_, Range<u64>> {
+    pub fn iter(&self) -> std::slice::Iter<'_, Range<T>> {
         self.0.iter()
     }
 
     /// What is missing of a range, in order.
-    pub fn gaps(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    pub fn gaps(&self, range: &Range<T>) -> impl Iterator<Item = Range<T>> + use<T> {
         let mut next = range.start;
         let mut gaps = Vec::new();
         for there in self.within(range) {
@@ -78,24 +84,24 @@ impl Ranges {
     }
 
     /// Those that overlap a range.
-    pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
+    pub fn within(&self, range: &Range<T>) -> impl Iterator<Item = &Range<T>> {
         let from = self.0.partition_point(|other| other.end <= range.start);
         let end = range.end;
         self.0[from..].iter().take_while(move |other| other.start < end)
     }
 }
 
-impl FromIterator<Range<u64>> for Ranges {
-    fn from_iter<I: IntoIterator<Item = Range<u64>>>(list: I) -> Self {
+impl<T: Copy + Ord> FromIterator<Range<T>> for Ranges<T> {
+    fn from_iter<I: IntoIterator<Item = Range<T>>>(list: I) -> Self {
         let mut ranges = Self::default();
         list.into_iter().for_each(|range| ranges.add(range));
         ranges
     }
 }
 
-impl IntoIterator for Ranges {
-    type Item = Range<u64>;
-    type IntoIter = std::vec::IntoIter<Range<u64>>;
+impl<T> IntoIterator for Ranges<T> {
+    type Item = Range<T>;
+    type IntoIter = std::vec::IntoIter<Range<T>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()

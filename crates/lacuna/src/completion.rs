@@ -22,11 +22,13 @@
 //! 5. When the queue pair is dropped, its operations fail, and their completions say so. An operation
 //!    that ends without a completion, as silent sends do, drops its reservation.
 //!
-//! Reliable connections do the same with their work requests (`verbs.rs`).
+//! Reliable connections and datagram queue pairs do the same with their work requests (`verbs.rs`,
+//! `datagrams.rs`).
 //!
 //! No lock is taken while one of the queue's own is held, so a push may be made under other locks
 //! without a deadlock; it only makes their other users wait.
 
+mod datagrams;
 mod descriptor;
 mod ended;
 mod posting;
@@ -42,6 +44,7 @@ use crate::error::{CompletionQueueError, ContextError, PollError, ReadError};
 use crate::handles::SLEEP_MAX;
 use crate::one_sided::Written;
 use crate::shared::Shared;
+pub(crate) use datagrams::DatagramSink;
 use descriptor::Descriptor;
 pub use ended::EndedReceive;
 pub use lacuna_completion::Arm;
@@ -93,6 +96,9 @@ pub enum Outcome {
     Chunks(u32),
     /// Fewer buffers of a pool are free than was asked for ([`Pool::arm`](crate::Pool::arm)).
     PoolLow,
+    /// A work request of a datagram queue pair, or a message that came to it
+    /// ([`datagram::Settings::completions`](crate::datagram::Settings)).
+    Datagram(lacuna_datagram::Done),
     /// A work request of a reliable connection ([`rc::Settings::completions`](crate::rc::Settings)).
     Verb(lacuna_rc::Done),
 }
@@ -238,8 +244,8 @@ impl CompletionQueue {
     /// - A completion that is queued already does not count. So poll after arming, until nothing is
     ///   left; `true` says that there is something. Then no completion is missed: either a poll after
     ///   `arm` returns it, or it makes the descriptor readable.
-    /// - Solicited are receives of messages with an immediate, of a reliable connection those that its sender
-    ///   marked, and all that failed or ended with gaps.
+    /// - Solicited are receives of messages with an immediate, of reliable connections and datagrams those that
+    ///   their sender marked, and all that failed or ended with gaps.
     /// - Armed for both kinds, the descriptor becomes readable with the next completion of any kind.
     /// - When the context goes, the descriptor becomes readable, and stays so.
     ///

@@ -8,6 +8,7 @@
 use crate::address::ScopedIp;
 use crate::clock::Clock;
 use crate::completion::{self, CompletionQueue};
+use crate::datagram;
 use crate::error::{CompletionQueueError, ContextError};
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
@@ -37,6 +38,8 @@ use std::time::Duration;
 /// How long a worker polls before it sleeps, by default (a judgement: about the cost of one
 /// wake-up).
 const SPIN: Duration = Duration::from_micros(20);
+/// How long a sleep is at most while datagram queue pairs may have something to do.
+const DATAGRAM_NAP: Duration = Duration::from_micros(200);
 /// How often manual progress polls the control connections.
 const WATCH_EVERY: Duration = Duration::from_millis(10);
 
@@ -198,6 +201,8 @@ struct Inner {
     roster: Arc<Roster>,
     /// Keys of the regions that peers write.
     keys: Arc<KeyTable>,
+    /// Datagram queue pairs that make progress in the application's calls.
+    datagrams: Mutex<Vec<Weak<datagram::Shared>>>,
     /// Those to close at the end.
     completion_queues: Mutex<Vec<Weak<completion::Inner>>>,
     /// When manual progress polls the control connections next.
@@ -292,6 +297,7 @@ impl Context {
             senders: Arc::default(),
             roster,
             keys,
+            datagrams: Mutex::default(),
             completion_queues: Mutex::default(),
             watch_due_ns: AtomicU64::new(0),
             visits: AtomicUsize::new(0),
@@ -379,6 +385,23 @@ impl Context {
         let now_ns = worker.stepped_ns();
         drop(worker);
         self.watch(now_ns);
+        self.step_datagrams() || worked
+    }
+
+    /// A datagram queue pair makes progress in the application's calls from now on.
+    pub(crate) fn add_datagram(&self, shared: &Arc<datagram::Shared>) {
+        let mut all = lock(&self.inner.datagrams);
+        all.retain(|shared| shared.strong_count() > 0);
+        all.push(Arc::downgrade(shared));
+    }
+
+    /// Steps datagram queue pairs once; whether there was anything to do.
+    fn step_datagrams(&self) -> bool {
+        let all: Vec<_> = lock(&self.inner.datagrams).iter().filter_map(Weak::upgrade).collect();
+        let mut worked = false;
+        for shared in all {
+            worked |= shared.progress();
+        }
         worked
     }
 
@@ -394,7 +417,7 @@ impl Context {
         let now_ns = worker.stepped_ns();
         drop(worker);
         self.watch(now_ns);
-        Some(worked)
+        Some(self.step_datagrams() || worked)
     }
 
     /// Ends the sleep of a thread in [`Context::progress_within`], or the next one. A sleeping
@@ -413,7 +436,13 @@ impl Context {
     pub fn progress_within(&self, limit: Duration) {
         let Some(worker) = self.manual() else { return };
         self.watch(self.inner.clock.now_ns());
-        lock(worker).step_or_wait(Some(limit.min(WATCH_EVERY)));
+        let has_datagrams = !lock(&self.inner.datagrams).is_empty();
+        if has_datagrams && self.step_datagrams() {
+            return;
+        }
+        // Their sockets are not among those that are waited for.
+        let nap = if has_datagrams { DATAGRAM_NAP } else { WATCH_EVERY };
+        lock(worker).step_or_wait(Some(limit.min(nap)));
     }
 
     /// Polls the control connections if that is due: with manual progress no thread does.

@@ -1,8 +1,8 @@
 //! Datagram queue pairs over plain UDP: one socket reaches any number of peers, without connections.
 //!
-//! Sends go into receives of the peer, Write-Records into its memory, and READs bring bytes of it; nothing is
-//! repaired, and what came is told exactly. An idle peer takes some hundred bytes. Where every byte must
-//! come, [`crate::Connection`] is the better choice.
+//! Sends go into receives of the peer, Write-Records into its memory, and READs bring bytes of it. By default
+//! nothing is repaired, and what came is told exactly (unreliable datagrams, UD). With [`Settings::reliable`]
+//! every message comes once, and in order of each peer (RD). An idle peer takes some hundred bytes.
 //!
 //! ```no_run
 //! use lacuna::datagram::{Operation, SendWork, Settings, Verb};
@@ -25,22 +25,27 @@ mod worker;
 
 use crate::address::ScopedIp;
 use crate::clock::{Clock, after};
+use crate::completion::{CompletionQueue, DatagramSink};
 use crate::context::{Context, Progress};
 use crate::error::ContextError;
 use crate::handles::SLEEP_MAX;
-use lacuna_datagram::{Config, Endpoint};
-use lacuna_datapath::{BindError, Datapath, Offload, Udp, UdpConfig, Waiter, Waker, thread};
-use std::fmt;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use lacuna_datagram::{Config, Endpoint, ReliableConfig};
+use lacuna_datapath::{
+    BindError, Datapath, Groups, Offload, Udp, UdpConfig, Waiter, Waker, thread,
+};
+use lacuna_path::controller::ControllerConfig;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 use worker::Worker;
 
+pub use crate::completion::Full;
 pub use lacuna_datagram::{
-    Arrived, Discards, Done, Ended, Failure, Map, MessageError, OpenLimits, Operation, PeerId,
-    PostError, RecvWork, SendWork, Stats, Target, Verb,
+    Arrived, Discards, Done, Ended, Failure, Map, Memory, MessageError, OpenLimits, Operation,
+    PeerId, PostError as WorkError, RecvWork, SendWork, Stats, Target, Verb,
 };
 pub use lacuna_wire::ddp::{About, ControlReason, Space};
 
@@ -56,15 +61,64 @@ pub struct Settings {
     pub port: Option<u16>,
     /// Longest packet, as UDP payload. The path to every peer must pass it; longer ones are lost or refused.
     pub packet_bytes: usize,
-    /// Bits per second to each peer, headers included; `None` is as fast as the host can. Nothing tells how the
-    /// path fares, so where others share it a rate should be given.
+    /// Bits per second to each peer, headers included; `None` leaves it to the controller.
     pub rate_bits_per_s: Option<u64>,
+    /// Finds how fast unreliable packets may leave to each peer, which is asked now and then how much has come.
+    /// `None` sends as fast as the host can: where a peer or a path cannot take that, the rest is lost.
+    pub controller: Option<ControllerConfig>,
     /// Peers that are known at a time; those without a handle go for others.
     pub peers_max: usize,
     /// Messages that may be open at a time.
     pub open: OpenLimits,
+    /// Every message comes once and in order (RD); both ends need it. `None`, the default, sends each packet
+    /// once (UD).
+    pub reliable: Option<Reliable>,
+    /// Where work requests complete to, and Write-Records that come; `None` is a list of its own
+    /// ([`QueuePair::poll`]). Each work request and each receive takes an entry until its completion was polled, or
+    /// it has ended without one. A Write-Record that comes while no entry is free is dropped, and counted as
+    /// [`Discards::busy`]; a reliable one comes again.
+    pub completions: Option<CompletionQueue>,
+    /// Threads that take packets, each from a socket of its own on the same port; a peer's packets are all one's, so
+    /// they stay in order. The first one sends, too. With manual progress there is one. Linux only, elsewhere 1.
+    pub workers: usize,
+    /// How packets to groups leave.
+    pub multicast: Multicast,
     /// Receive buffer to request, in bytes.
     pub receive_buffer_bytes: usize,
+}
+
+/// How packets to groups leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Multicast {
+    /// How many routers they pass at most, and one more; 1 stays in the network.
+    pub ttl: u8,
+    /// Whether they also come to queue pairs of this host.
+    pub loops: bool,
+    /// Number of the interface that they leave by; 0 is the one of the route.
+    pub interface: u32,
+}
+
+impl Default for Multicast {
+    fn default() -> Self {
+        Self { ttl: 1, loops: true, interface: 0 }
+    }
+}
+
+/// How messages are made to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reliable {
+    /// Decides how much is sent to each peer, and how fast; [`Settings::rate_bits_per_s`] is not used.
+    pub controller: ControllerConfig,
+    /// A peer that says nothing for so long, while something is to be acknowledged, is in error: what was posted to
+    /// it ends, and nothing can be posted to it until [`QueuePair::reset`].
+    pub silence: Duration,
+}
+
+impl Default for Reliable {
+    fn default() -> Self {
+        let ReliableConfig { controller, silence_ns, .. } = ReliableConfig::default();
+        Self { controller, silence: Duration::from_nanos(silence_ns) }
+    }
 }
 
 impl Default for Settings {
@@ -75,8 +129,13 @@ impl Default for Settings {
             port: None,
             packet_bytes: PACKET_BYTES,
             rate_bits_per_s: None,
+            controller: Some(ControllerConfig::default()),
             peers_max,
             open,
+            reliable: None,
+            completions: None,
+            workers: 1,
+            multicast: Multicast::default(),
             receive_buffer_bytes: UdpConfig::RECEIVE_BUFFER_BYTES,
         }
     }
@@ -94,15 +153,32 @@ pub enum Error {
     /// The socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The system refuses what was set for groups. The caller's fault, mostly: no such interface.
+    #[error("cannot set how packets to groups leave: {0}")]
+    Multicast(io::Error),
     /// The system refused something, or the context is of another process.
     #[error(transparent)]
     Context(#[from] ContextError),
+}
+
+/// Why work was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// It cannot be. The caller's fault, but for a peer that is in error.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The completion queue has no free entry. Trying again helps once completions were polled.
+    #[error(transparent)]
+    Full(#[from] Full),
 }
 
 /// Shortest packet: headers and some bytes.
 pub const PACKET_BYTES_MIN: usize = 128;
 /// Longest packet: a datagram of UDP.
 pub const PACKET_BYTES_MAX: usize = 65_507;
+
+/// Numbers of datagram queue pairs: above those of all others, which have 24 bits.
+static NUMBER: AtomicU32 = AtomicU32::new(1 << 31);
 
 /// A datagram queue pair. Clones are the same one; it closes with the last of them.
 #[derive(Clone)]
@@ -114,20 +190,26 @@ struct Owner {
     /// Its regions are what peers write and read.
     context: Context,
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    groups: Groups,
     local: SocketAddr,
+    number: u32,
 }
 
 /// What the application and the worker share.
-struct Shared {
+pub(crate) struct Shared {
     clock: Clock,
     endpoint: Mutex<Endpoint>,
+    sink: Option<DatagramSink>,
     changed: Condvar,
     /// Threads that wait on `changed`; changed only under the lock.
     waiting: AtomicUsize,
     /// The worker of manual progress, held during a step.
     manual: Option<Mutex<Worker>>,
+    /// Of the worker that sends.
     waker: Waker,
+    /// Of the others.
+    others: Vec<Waker>,
     is_over: AtomicBool,
 }
 
@@ -136,10 +218,24 @@ impl Shared {
         self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes threads that wait, after the lock under which something changed was released.
+    /// Tells of what is done, after the lock under which something changed was released.
     fn notify(&self) {
+        if let Some(sink) = &self.sink {
+            sink.deliver(|| self.lock());
+        }
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.changed.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    /// Makes progress once, if nothing else does; whether there was something to do.
+    pub(crate) fn progress(&self) -> bool {
+        let Some(manual) = &self.manual else { return false };
+        match manual.try_lock() {
+            Ok(mut worker) => worker.step(self),
+            Err(_) => false,
         }
     }
 }
@@ -151,12 +247,17 @@ impl Drop for Owner {
         }
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.waker.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            tracing::error!("a worker panicked");
+        self.shared.others.iter().for_each(Waker::wake);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+        if self.shared.sink.is_some() {
+            // What was posted goes with it, and the completion queue is told.
+            self.shared.lock().close();
+            self.shared.notify();
         }
     }
 }
@@ -173,15 +274,13 @@ impl Context {
         if !(PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&packet_bytes) {
             return Err(Error::PacketBytes { packet_bytes });
         }
-        let local = settings.bind.at_port(settings.port.unwrap_or(0));
-        let datapath = Udp::bind_boxed(UdpConfig {
-            receive_buffer_bytes: settings.receive_buffer_bytes,
-            offload: Offload::Auto,
-            // Any number of peers: a socket that is connected to one of them does not pay.
-            connects_peer: false,
-            ..UdpConfig::new(local)
-        })?;
-        let local = datapath.local_addr();
+        let spin = match self.config().progress {
+            Progress::Threads { spin, .. } => Some(spin),
+            Progress::Manual => None,
+        };
+        let count = if spin.is_some() { settings.workers.max(1) } else { 1 };
+        let (sockets, groups) = bind(settings, count)?;
+        let local = sockets[0].local_addr();
         let seed = getrandom::u64().map_err(|error| ContextError::System {
             what: "random numbers",
             source: std::io::Error::other(error),
@@ -189,48 +288,99 @@ impl Context {
         let config = Config {
             packet_bytes_max: packet_bytes,
             rate_bits_per_s: settings.rate_bits_per_s,
+            controller: settings.controller,
             peers_max: settings.peers_max,
             open: settings.open,
+            reliable: settings.reliable.map(|reliable| ReliableConfig {
+                controller: reliable.controller,
+                silence_ns: u64::try_from(reliable.silence.as_nanos()).unwrap_or(u64::MAX),
+                ..ReliableConfig::default()
+            }),
             ..Config::default()
         };
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let endpoint = Endpoint::new(config, self.keys().clone(), seed);
-        let (waiter, waker) = Waiter::new()
-            .map_err(|source| ContextError::System { what: "a wake-up descriptor", source })?;
-        let spin = match self.config().progress {
-            Progress::Threads { spin, .. } => Some(spin),
-            Progress::Manual => None,
-        };
-        let worker = Worker::new(self.clock(), datapath, waiter, spin.unwrap_or_default());
+        let mut workers = Vec::new();
+        let mut wakers = Vec::new();
+        for socket in sockets {
+            let (waiter, waker) = Waiter::new()
+                .map_err(|source| ContextError::System { what: "a wake-up descriptor", source })?;
+            let is_first = wakers.is_empty();
+            let spin = spin.unwrap_or_default();
+            workers.push(Worker::new(self.clock(), Box::new(socket), waiter, spin, is_first));
+            wakers.push(waker);
+        }
+        let waker = wakers.remove(0);
         let (manual, threaded) = match spin {
-            Some(_) => (None, Some(worker)),
-            None => (Some(Mutex::new(worker)), None),
+            Some(_) => (None, workers),
+            None => (workers.pop().map(Mutex::new), Vec::new()),
         };
         let shared = Arc::new(Shared {
             clock: self.clock(),
             endpoint: Mutex::new(endpoint),
+            sink: settings.completions.as_ref().map(|queue| DatagramSink::new(queue, number)),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             manual,
             waker,
+            others: wakers,
             is_over: AtomicBool::new(false),
         });
-        let thread = match threaded {
-            Some(mut worker) => {
-                let served = shared.clone();
-                let run = move || worker.run(&served);
-                Some(thread::start("lacuna-datagram", run).map_err(ContextError::Thread)?)
-            }
-            None => None,
-        };
-        let owner = Owner { context: self.clone(), shared, thread: Mutex::new(thread), local };
+        let is_manual = threaded.is_empty();
+        let (context, threads) = (self.clone(), Mutex::default());
+        // From here on its end stops those that were started.
+        let owner = Owner { context, shared: shared.clone(), threads, groups, local, number };
+        if is_manual {
+            self.add_datagram(&shared);
+        }
+        for mut worker in threaded {
+            let served = shared.clone();
+            let run = move || worker.run(&served);
+            let thread = thread::start("lacuna-datagram", run).map_err(ContextError::Thread)?;
+            owner.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
         Ok(QueuePair { owner: Arc::new(owner) })
     }
+}
+
+/// Binds as many sockets as there are workers, to one port.
+fn bind(settings: &Settings, count: usize) -> Result<(Vec<Udp>, Groups), Error> {
+    let mut local = settings.bind.at_port(settings.port.unwrap_or(0));
+    let mut sockets = Vec::new();
+    for _ in 0..count {
+        let socket = Udp::bind(UdpConfig {
+            receive_buffer_bytes: settings.receive_buffer_bytes,
+            offload: Offload::Auto,
+            // Any number of peers: a socket that is connected to one of them does not pay.
+            connects_peer: false,
+            // A host with several addresses answers from the one that was asked.
+            tells_local: local.ip().is_unspecified(),
+            shares_port: count > 1,
+            broadcasts: true,
+            ..UdpConfig::new(local)
+        })?;
+        local.set_port(socket.local_addr().port());
+        sockets.push(socket);
+    }
+    let groups = sockets[0].groups().map_err(Error::Multicast)?;
+    let Multicast { ttl, loops, interface } = settings.multicast;
+    groups.set_ttl(ttl).map_err(Error::Multicast)?;
+    groups.set_loop(loops).map_err(Error::Multicast)?;
+    if interface != 0 {
+        groups.set_interface(interface).map_err(Error::Multicast)?;
+    }
+    Ok((sockets, groups))
 }
 
 impl QueuePair {
     /// Its context.
     pub fn context(&self) -> &Context {
         &self.owner.context
+    }
+
+    /// Its number, as completions tell it. No other queue pair of this process has it.
+    pub fn number(&self) -> u32 {
+        self.owner.number
     }
 
     /// Its socket's address.
@@ -242,6 +392,43 @@ impl QueuePair {
     /// given back ([`QueuePair::forget`]). `None` if as many handles are held as may be.
     pub fn peer(&self, address: SocketAddr) -> Option<PeerId> {
         self.owner.shared.lock().peer(address)
+    }
+
+    /// Several hosts as one peer: a multicast group, or a broadcast address. A Send to it, or a Write-Record to memory
+    /// that has a name at each ([`Verb::WriteNamed`]), goes to all, once; those that miss something ask for it
+    /// again, as far as that goes. `None` if as many handles are held as may be.
+    pub fn group(&self, address: SocketAddr) -> Option<PeerId> {
+        self.owner.shared.lock().group(address)
+    }
+
+    /// Takes what is sent to a multicast group and this queue pair's port, on an interface by its number, or 0 for that
+    /// of the route.
+    ///
+    /// # Errors
+    /// When the address is no group's, it is joined already, or there is no such interface.
+    pub fn join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        self.owner.groups.join(group, interface)
+    }
+
+    /// Leaves a group.
+    ///
+    /// # Errors
+    /// When it was not joined.
+    pub fn leave(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        self.owner.groups.leave(group, interface)
+    }
+
+    /// Gives a region, or a window of one, a name, under which [`Verb::WriteNamed`] finds it; `None` takes the name
+    /// back.
+    pub fn name_region(&self, name: u32, key: Option<u32>) {
+        self.owner.shared.lock().name_region(name, key);
+    }
+
+    /// Tells a peer, or a group, up to where has been sent, once that has left. It knows then which messages were lost
+    /// last; of those before, later ones tell it.
+    pub fn say_sent(&self, peer: PeerId) {
+        self.owner.shared.lock().say_sent(peer);
+        self.owner.shared.waker.wake();
     }
 
     /// Gives a handle back.
@@ -265,9 +452,21 @@ impl QueuePair {
     /// See [`PostError`]; nothing was posted then.
     pub fn post_send(&self, work: SendWork) -> Result<(), PostError> {
         let shared = &*self.owner.shared;
-        shared.lock().post_send(shared.clock.now_ns(), work)?;
+        let now_ns = shared.clock.now_ns();
+        let post =
+            |endpoint: &mut Endpoint| endpoint.post_send(now_ns, work).map_err(PostError::from);
+        match &shared.sink {
+            Some(sink) => sink.post_send(|| shared.lock(), post)?,
+            None => post(&mut shared.lock())?,
+        }
         shared.waker.wake();
         Ok(())
+    }
+
+    /// Ends the error of a peer, so that work can be posted to it again. Only reliable queue pairs have such
+    /// errors ([`Reliable::silence`]).
+    pub fn reset(&self, peer: PeerId) {
+        self.owner.shared.lock().reset(peer);
     }
 
     /// Posts a receive, for a Send of anybody.
@@ -275,10 +474,28 @@ impl QueuePair {
     /// # Errors
     /// When the queue pair is closed.
     pub fn post_recv(&self, work: RecvWork) -> Result<(), PostError> {
-        self.owner.shared.lock().post_recv(work)
+        let shared = &*self.owner.shared;
+        let post = || {
+            let mut endpoint = shared.lock();
+            endpoint.post_recv(shared.clock.now_ns(), work)?;
+            Ok::<bool, PostError>(endpoint.has_packets())
+        };
+        let has_packets = match &shared.sink {
+            Some(sink) => {
+                let mut has_packets = false;
+                sink.post_recv(|| post().map(|has| has_packets = has))?;
+                has_packets
+            }
+            None => post()?,
+        };
+        if has_packets {
+            // A peer waits to hear of it.
+            shared.waker.wake();
+        }
+        Ok(())
     }
 
-    /// The next completion, if there is one.
+    /// The next completion, if there is one. None comes here if the queue pair has a completion queue.
     pub fn poll(&self) -> Option<Done> {
         let done = self.owner.shared.lock().poll_done();
         if done.is_none() && self.progress() {
@@ -296,6 +513,27 @@ impl QueuePair {
     /// Waits for the next completion, at most so long.
     pub fn wait(&self, timeout: Duration) -> Option<Done> {
         self.wait_for(timeout, Endpoint::poll_done)
+    }
+
+    /// Moves up to `max` completions to the end of `into`, waiting for the first at most so long; how many.
+    pub fn poll_many(&self, into: &mut Vec<Done>, max: usize, timeout: Duration) -> usize {
+        if max == 0 {
+            return 0;
+        }
+        let first = if timeout.is_zero() { self.poll() } else { self.wait(timeout) };
+        let Some(first) = first else { return 0 };
+        let before = into.len();
+        into.push(first);
+        let mut endpoint = self.owner.shared.lock();
+        into.extend(std::iter::from_fn(|| endpoint.poll_done()).take(max - 1));
+        into.len() - before
+    }
+
+    /// The next completion that is no Write-Record's, waiting at most so long. What those wrote until then becomes
+    /// part of `memory`: for applications that want to know which memory is valid, and not by which messages. Both
+    /// ways of polling can be mixed.
+    pub fn poll_memory(&self, memory: &mut Memory, timeout: Duration) -> Option<Done> {
+        self.wait_for(timeout, |endpoint| endpoint.poll_memory(memory))
     }
 
     /// Waits for the next error, at most so long.
@@ -339,12 +577,7 @@ impl QueuePair {
 
     /// Makes progress once, if nothing else does; whether there was something to do.
     pub fn progress(&self) -> bool {
-        let shared = &*self.owner.shared;
-        let Some(manual) = &shared.manual else { return false };
-        match manual.try_lock() {
-            Ok(mut worker) => worker.step(shared),
-            Err(_) => false,
-        }
+        self.owner.shared.progress()
     }
 
     /// A snapshot of the counters.

@@ -17,13 +17,15 @@ const ALIGN: usize = size_of::<usize>();
 /// Size of `struct timespec`.
 const TIMESPEC_BYTES: usize = size_of::<libc::timespec>();
 
-/// Two messages, each with data of up to a word.
-const SEND_BYTES: usize = 2 * (HEADER_BYTES + ALIGN);
-
 /// Size of `struct in_pktinfo`; its last four bytes are the packet's destination address.
 const PKTINFO_V4_BYTES: usize = size_of::<libc::in_pktinfo>();
 /// Size of `struct in6_pktinfo`, which begins with the destination address.
 const PKTINFO_V6_BYTES: usize = size_of::<libc::in6_pktinfo>();
+
+/// Two messages with data of up to a word each, and the source address.
+const SEND_BYTES: usize =
+    2 * (HEADER_BYTES + ALIGN) + HEADER_BYTES + PKTINFO_V6_BYTES.next_multiple_of(ALIGN);
+const _: () = assert!(PKTINFO_V4_BYTES <= PKTINFO_V6_BYTES);
 
 /// Room for all that a socket asks for: the segment size, the traffic class and the address of both
 /// IPv4 and IPv6 (a dual-stack socket may see either), and a time.
@@ -64,11 +66,34 @@ impl SendControl {
         self.add(level, name, &i32::from(class).to_ne_bytes());
     }
 
+    /// The address that the message leaves from, for a socket that has the family of `is_v6`. It is left out where
+    /// the families do not fit; the route decides then.
+    pub(super) fn source(&mut self, source: IpAddr, is_v6: bool) {
+        match (is_v6, source.to_canonical()) {
+            (false, IpAddr::V4(ip)) => {
+                // Interface, the address to send from, and one that only a receiver is told.
+                let mut info = [0; PKTINFO_V4_BYTES];
+                info[4..8].copy_from_slice(&ip.octets());
+                self.add(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+            }
+            (true, ip) => {
+                let ip = match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                    IpAddr::V6(ip) => ip,
+                };
+                let mut info = [0; PKTINFO_V6_BYTES];
+                info[..16].copy_from_slice(&ip.octets());
+                self.add(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+            }
+            (false, IpAddr::V6(_)) => {}
+        }
+    }
+
     fn add(&mut self, level: i32, kind: i32, data: &[u8]) {
         let (header, rest) = self.bytes[self.used..].split_at_mut(HEADER_BYTES);
         write_header(header, data.len(), level, kind);
         rest[..data.len()].copy_from_slice(data);
-        self.used += HEADER_BYTES + ALIGN;
+        self.used += HEADER_BYTES + data.len().next_multiple_of(ALIGN);
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {

@@ -22,6 +22,7 @@ mod address;
 mod connected;
 #[cfg(target_os = "linux")]
 mod control;
+mod groups;
 #[cfg(target_os = "linux")]
 mod icrc;
 #[cfg(target_os = "linux")]
@@ -42,6 +43,7 @@ mod syscall;
 use std::io;
 use std::net::SocketAddr;
 
+pub use groups::Groups;
 #[cfg(target_os = "linux")]
 use offload::Offloaded;
 use plain::Plain;
@@ -74,6 +76,11 @@ pub struct UdpConfig {
     /// Whether [`ReceivedBatch::local`](crate::ReceivedBatch::local) is filled in. Linux only, except
     /// for a socket that is bound to one address.
     pub tells_local: bool,
+    /// Whether other sockets may be bound to the same port, each getting a share of the peers: for several workers.
+    /// Linux only.
+    pub shares_port: bool,
+    /// Whether packets may go to broadcast addresses.
+    pub broadcasts: bool,
 }
 
 impl UdpConfig {
@@ -96,6 +103,8 @@ impl UdpConfig {
             dscp: Dscp::DEFAULT,
             connects_peer: true,
             tells_local: false,
+            shares_port: false,
+            broadcasts: false,
         }
     }
 }
@@ -190,6 +199,19 @@ impl Udp {
             Kind::Offloaded(udp) => udp.absorbed_errors(),
             Kind::Plain(udp) => udp.absorbed_errors(),
         }
+    }
+
+    /// What its socket gets and sends of multicast groups.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no more descriptors.
+    pub fn groups(&self) -> io::Result<Groups> {
+        Groups::of(match &self.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Offloaded(udp) => udp.socket(),
+            Kind::Plain(udp) => udp.socket(),
+        })
     }
 
     fn inner(&self) -> &dyn Datapath {

@@ -76,6 +76,10 @@ impl Offloaded {
         })
     }
 
+    pub(super) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
     pub(super) fn absorbed_errors(&self) -> u64 {
         self.absorbed_errors + self.receiver.absorbed_errors()
     }

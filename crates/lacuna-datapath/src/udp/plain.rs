@@ -81,6 +81,10 @@ impl Plain {
         })
     }
 
+    pub(super) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
     pub(super) fn absorbed_errors(&self) -> u64 {
         self.absorbed_errors
     }

@@ -33,6 +33,13 @@ fn bind_at(local: SocketAddr, config: &UdpConfig) -> Result<UdpSocket, (&'static
     set_dual_stack(&socket, local);
     set_buffer(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
     set_buffer(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
+    if config.broadcasts {
+        socket.set_broadcast(true).map_err(step("cannot have the socket broadcast"))?;
+    }
+    #[cfg(target_os = "linux")]
+    if config.shares_port {
+        socket.set_reuse_port(true).map_err(step("cannot share the port"))?;
+    }
     socket.bind(&local.into()).map_err(step("the system refuses"))?;
     record(&socket);
     Ok(socket.into())

@@ -32,6 +32,24 @@ const IOVECS_MAX: usize = 3 * Burst::PACKETS_MAX;
 /// Receive buffer of one message: 64 KiB, the most that the kernel coalesces.
 pub(super) const SLOT_BYTES: usize = 64 << 10;
 
+/// The interface that packets to IPv4 groups leave by.
+pub(super) fn set_group_interface(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    let any = libc::in_addr { s_addr: 0 };
+    let index = interface.cast_signed();
+    let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index };
+    // SAFETY: the option's value is a whole `ip_mreqn`, which the call only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MULTICAST_IF,
+            ptr::from_ref(&request).cast(),
+            size_of::<libc::ip_mreqn>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets a socket option that is an int.
 pub(super) fn set_option(
     socket: BorrowedFd<'_>,
@@ -197,6 +215,7 @@ impl SendArrays {
         // 0.18 of 2.6 us. Measured: M-udp-4.
         if class.is_none()
             && icrc.is_none()
+            && burst.source().is_none()
             && burst.len() - start == 1
             && let Some(packet) = burst.whole_packet(start)
         {
@@ -253,6 +272,9 @@ impl SendArrays {
             }
             if let Some(class) = class {
                 control.class(class, is_v6);
+            }
+            if let Some(source) = burst.source() {
+                control.source(source, to.is_ipv6());
             }
             self.controls.push(control);
             next += bundle.packets;

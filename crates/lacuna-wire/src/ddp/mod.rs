@@ -20,7 +20,8 @@
 //! So it has an RDMAP opcode of its own, 0xc, which RFC 5040 and RFC 7306 leave unused, and behind the tagged header
 //! a *record*: the message's number and length, and the segment's place in it. A Send has its message's
 //! length where a Send with Invalidate has its STag. So each segment tells how long its message is, and the loss
-//! of the last one costs no timeout. Control is untagged, opcode 0xe, on a queue of its own, 3.
+//! of the last one costs no timeout. Control is untagged, opcode 0xe, on a queue of its own, 3. What is sent
+//! reliably has a queue, 4, and a flag in the record; all such messages to a peer are numbered together.
 //!
 //! For any input: no panic, no allocation that grows with it, no loop longer than it.
 
@@ -31,15 +32,15 @@ mod read;
 mod segment;
 
 pub use control::{
-    About, CONTROL_BYTES_MAX, ControlFrame, ControlFrames, ControlReason, MissingRanges, Space,
-    emit_control,
+    About, CONTROL_BYTES_MAX, ControlFrame, ControlFrames, ControlReason, MissingRanges,
+    MissingStretches, Position, Rows, Space, emit_control,
 };
 pub use error::{DdpError, DdpErrorKind};
 pub use opcode::{Operation, Queue};
 pub use read::{READ_REQUEST_BYTES, ReadRequest};
 pub use segment::{
     RecordFlags, Segment, TAGGED_HEADER_BYTES, Tagged, UNTAGGED_HEADER_BYTES, Untagged, check,
-    parse,
+    group_number, parse,
 };
 
 /// Bytes of the trailer.

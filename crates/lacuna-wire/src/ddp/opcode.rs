@@ -27,6 +27,8 @@ pub enum Queue {
     Reads = 1,
     /// Control. Not in RFC 5040.
     Control = 3,
+    /// Buffers for Sends, and requests of READs, that are sent reliably: numbered together. Not in RFC 5040.
+    Reliable = 4,
 }
 
 impl Operation {
@@ -45,12 +47,13 @@ impl Operation {
 
     /// The queue that its segments are for; `None` if they are tagged.
     #[must_use]
-    pub const fn queue(self) -> Option<Queue> {
-        match self {
-            Self::Send | Self::SendSolicited => Some(Queue::Sends),
-            Self::ReadRequest => Some(Queue::Reads),
-            Self::Control => Some(Queue::Control),
-            Self::WriteRecord => None,
+    pub const fn queue(self, is_reliable: bool) -> Option<Queue> {
+        match (self, is_reliable) {
+            (Self::WriteRecord, _) => None,
+            (Self::Control, _) => Some(Queue::Control),
+            (_, true) => Some(Queue::Reliable),
+            (Self::Send | Self::SendSolicited, false) => Some(Queue::Sends),
+            (Self::ReadRequest, false) => Some(Queue::Reads),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! A segment's headers: DDP's control octet, RDMAP's, and what is behind them.
 //!
 //! ```text
-//! tagged    | T=1 L 0000 DV=01 | RV=01 00 opcode | STag 4 | offset 8 | number 4 | length 4 | place 4 | flags 1 | 0 3 |
+//! tagged    | T=1 L 0000 DV=01 | RV=01 00 opcode | STag 4 | offset 8 | number 4 | length 4 | place 4 | flags 1 | group 3 |
 //! untagged  | T=0 L 0000 DV=01 | RV=01 00 opcode | length 4 | queue 4 | number 4 | place 4 |
 //! ```
 //!
 //! RFC 5041, sections 4.1 to 4.3; RFC 5040, section 4.1. Of the tagged header, what follows the offset is the
 //! record of a Write-Record, ours. Of the untagged one, the length stands where RFC 5040 has the STag of a Send
 //! with Invalidate. Reserved bits are sent as zero and ignored.
+//!
+//! A message to several receivers names its *group*, so that each counts the messages of a source to a group by
+//! themselves: in a record 3 bytes, 0 if there is none; of a Send the queue, which is 2^31 and the group.
 //!
 //! A message's segments may have any lengths, so the path's MTU may change within one. The place of a tagged
 //! segment in its message and its offset in memory are both there: a receiver need not know where the
@@ -27,6 +30,23 @@ const DDP_VERSION_MASK: u8 = 0x03;
 const RDMAP_VERSION: u8 = 1;
 const RDMAP_VERSION_SHIFT: u8 = 6;
 const OPCODE_MASK: u8 = 0x0f;
+/// Set in the queue of a Send to a group.
+const GROUP_QUEUE: u32 = 1 << 31;
+/// Groups have 24 bits.
+const GROUP_MAX: u32 = (1 << 24) - 1;
+
+/// The number of a group: the lower 24 bits of the CRC32C of its address, as 16 bytes (IPv4 mapped), and its port, as
+/// 2; 1 instead of 0. Groups whose numbers are alike are one to a receiver that is in both: messages are then
+/// taken for missed.
+#[must_use]
+pub fn group_number(ip: core::net::IpAddr, port: u16) -> u32 {
+    let ip = match ip {
+        core::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        core::net::IpAddr::V6(ip) => ip.octets(),
+    };
+    let sum = u32::from_le_bytes(crate::crc32c(&[&ip, &port.to_be_bytes()]));
+    (sum & GROUP_MAX).max(1)
+}
 
 /// What a Write-Record is besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -37,15 +57,25 @@ pub struct RecordFlags {
     pub is_answer: bool,
     /// The STag is the name of a region that each receiver has at a place of its own. Bit 0x04.
     pub is_named: bool,
+    /// It is sent again until it has come, and numbered with all such messages. Bit 0x08.
+    pub is_reliable: bool,
 }
 
 impl RecordFlags {
     const fn bits(self) -> u8 {
-        self.is_solicited as u8 | (self.is_answer as u8) << 1 | (self.is_named as u8) << 2
+        self.is_solicited as u8
+            | (self.is_answer as u8) << 1
+            | (self.is_named as u8) << 2
+            | (self.is_reliable as u8) << 3
     }
 
     const fn from_bits(bits: u8) -> Self {
-        Self { is_solicited: bits & 1 != 0, is_answer: bits & 2 != 0, is_named: bits & 4 != 0 }
+        Self {
+            is_solicited: bits & 1 != 0,
+            is_answer: bits & 2 != 0,
+            is_named: bits & 4 != 0,
+            is_reliable: bits & 8 != 0,
+        }
     }
 }
 
@@ -64,6 +94,8 @@ pub struct Tagged {
     pub place: u32,
     /// What else it is.
     pub flags: RecordFlags,
+    /// The group that it is for ([`group_number`]); 0 if it is for one receiver.
+    pub group: u32,
 }
 
 /// Headers of an untagged segment: part of a message for a queue.
@@ -71,6 +103,10 @@ pub struct Tagged {
 pub struct Untagged {
     /// What it is part of; never a Write-Record.
     pub operation: Operation,
+    /// It is sent again until it has come, and numbered with all such messages. Never of control.
+    pub is_reliable: bool,
+    /// The group that it is for ([`group_number`]), of Sends; 0 if it is for one receiver.
+    pub group: u32,
     /// Number of the message in its queue.
     pub number: u32,
     /// Bytes of the message.
@@ -132,16 +168,20 @@ impl Segment {
                 out[14..18].copy_from_slice(&tagged.number.to_be_bytes());
                 out[18..22].copy_from_slice(&tagged.length.to_be_bytes());
                 out[22..26].copy_from_slice(&tagged.place.to_be_bytes());
-                out[26..].copy_from_slice(&[tagged.flags.bits(), 0, 0, 0]);
+                let [_, group @ ..] = tagged.group.to_be_bytes();
+                out[26] = tagged.flags.bits();
+                out[27..].copy_from_slice(&group);
                 TAGGED_HEADER_BYTES
             }
             Self::Untagged(untagged) => {
-                let queue = untagged.operation.queue().expect("an untagged operation");
+                let Untagged { operation, is_reliable, group, .. } = *untagged;
+                let queue = operation.queue(is_reliable).expect("an untagged operation");
+                let queue = if group == 0 { queue.number() } else { GROUP_QUEUE | group };
                 let out = &mut out[..UNTAGGED_HEADER_BYTES];
                 out[0] = last | DDP_VERSION;
                 out[1] = rdmap(untagged.operation);
                 out[2..6].copy_from_slice(&untagged.length.to_be_bytes());
-                out[6..10].copy_from_slice(&u32::from(queue as u8).to_be_bytes());
+                out[6..10].copy_from_slice(&queue.to_be_bytes());
                 out[10..14].copy_from_slice(&untagged.number.to_be_bytes());
                 out[14..].copy_from_slice(&untagged.place.to_be_bytes());
                 UNTAGGED_HEADER_BYTES
@@ -187,7 +227,8 @@ pub fn parse(packet: &[u8]) -> Result<(Segment, &[u8]), DdpError> {
     };
     let (header, payload) = packet[..end].split_at(header_bytes);
     let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four"));
-    let segment = match (is_tagged, operation.queue()) {
+    let is_reliable = !is_tagged && word(6) == Queue::Reliable.number();
+    let segment = match (is_tagged, operation.queue(is_reliable)) {
         (true, None) => Segment::Tagged(Tagged {
             stag: word(2),
             offset: u64::from(word(6)) << 32 | u64::from(word(10)),
@@ -195,9 +236,22 @@ pub fn parse(packet: &[u8]) -> Result<(Segment, &[u8]), DdpError> {
             length: word(18),
             place: word(22),
             flags: RecordFlags::from_bits(header[26]),
+            group: word(26) & GROUP_MAX,
         }),
-        (false, Some(queue)) if word(6) == u32::from(queue as u8) => Segment::Untagged(Untagged {
+        (false, Some(Queue::Sends)) if word(6) & !GROUP_MAX == GROUP_QUEUE => {
+            Segment::Untagged(Untagged {
+                operation,
+                is_reliable: false,
+                group: word(6) & GROUP_MAX,
+                number: word(10),
+                length: word(2),
+                place: word(14),
+            })
+        }
+        (false, Some(queue)) if word(6) == queue.number() => Segment::Untagged(Untagged {
             operation,
+            is_reliable,
+            group: 0,
             number: word(10),
             length: word(2),
             place: word(14),
@@ -243,7 +297,7 @@ mod tests {
 
     fn segments() -> impl Strategy<Value = (Segment, usize)> {
         let numbers = any::<(u32, u64, u32, u16, u16)>();
-        (numbers, 0usize..5, 0u8..8, 1usize..100).prop_map(
+        (numbers, 0usize..5, 0u8..16, 1usize..100).prop_map(
             |((stag, offset, number, place, behind), kind, flags, payload)| {
                 let place = u32::from(place);
                 let length = place + payload as u32 + u32::from(behind % 3) * 100;
@@ -254,12 +308,24 @@ mod tests {
                     Operation::Control,
                 ];
                 let segment = match operation.get(kind) {
-                    Some(operation) => {
-                        Segment::Untagged(Untagged { operation: *operation, number, length, place })
+                    Some(&operation) => {
+                        let is_reliable = flags & 1 == 1 && operation != Operation::Control;
+                        let is_send = operation.queue(false) == Some(Queue::Sends);
+                        let group = if is_send && !is_reliable { stag & GROUP_MAX } else { 0 };
+                        Segment::Untagged(Untagged {
+                            operation,
+                            is_reliable,
+                            group,
+                            number,
+                            length,
+                            place,
+                        })
                     }
                     None => {
                         let flags = RecordFlags::from_bits(flags);
-                        Segment::Tagged(Tagged { stag, offset, number, length, place, flags })
+                        let group = number >> 8;
+                        let tagged = Tagged { stag, offset, number, length, place, flags, group };
+                        Segment::Tagged(tagged)
                     }
                 };
                 (segment, payload)
@@ -307,26 +373,34 @@ mod tests {
             number: 0x2122_2324,
             length: 0x0000_0102,
             place: 0x0000_0100,
-            flags: RecordFlags { is_solicited: true, is_answer: false, is_named: true },
+            flags: RecordFlags { is_solicited: true, is_named: true, ..RecordFlags::default() },
+            group: 0x31_3233,
         });
         let mut out = [0xa5; 64];
         assert_eq!(tagged.emit(2, &mut out), TAGGED_HEADER_BYTES);
         let expected = [
             0xc1, 0x4c, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22,
-            0x23, 0x24, 0, 0, 1, 2, 0, 0, 1, 0, 5, 0, 0, 0,
+            0x23, 0x24, 0, 0, 1, 2, 0, 0, 1, 0, 5, 0x31, 0x32, 0x33,
         ];
         assert_eq!(out[..TAGGED_HEADER_BYTES], expected);
-        let operation = Operation::SendSolicited;
-        let untagged = Segment::Untagged(Untagged { operation, number: 7, length: 9, place: 4 });
-        assert_eq!(untagged.emit(4, &mut out), UNTAGGED_HEADER_BYTES);
-        let expected = [0x01, 0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 4];
-        assert_eq!(out[..UNTAGGED_HEADER_BYTES], expected);
+        let queues = [(false, 0, [0; 4]), (true, 0, [0, 0, 0, 4]), (false, 7, [0x80, 0, 0, 7])];
+        for (is_reliable, group, queue) in queues {
+            let operation = Operation::SendSolicited;
+            let (number, length, place) = (7, 9, 4);
+            let untagged = Untagged { operation, is_reliable, group, number, length, place };
+            assert_eq!(Segment::Untagged(untagged).emit(4, &mut out), UNTAGGED_HEADER_BYTES);
+            let [q0, q1, q2, q3] = queue;
+            let expected = [0x01, 0x45, 0, 0, 0, 9, q0, q1, q2, q3, 0, 0, 0, 7, 0, 0, 0, 4];
+            assert_eq!(out[..UNTAGGED_HEADER_BYTES], expected);
+        }
     }
 
     #[test]
     fn what_no_segment_is_is_refused() {
         let operation = Operation::Send;
-        let segment = Segment::Untagged(Untagged { operation, number: 1, length: 8, place: 4 });
+        let (number, length, place) = (1, 8, 4);
+        let untagged = Untagged { operation, is_reliable: false, group: 0, number, length, place };
+        let segment = Segment::Untagged(untagged);
         let mut good = [0; 26];
         segment.emit_packet(&[1; 4], &mut good);
         let changed = |at: usize, byte: u8| {

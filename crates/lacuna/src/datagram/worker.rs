@@ -8,9 +8,10 @@
 use super::Shared;
 use crate::clock::Clock;
 use crate::told::Told;
-use lacuna_datagram::{Endpoint, Run};
+use lacuna_datagram::{Endpoint, Parsed, Run};
 use lacuna_datapath::{Burst, BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
-use std::net::SocketAddr;
+use lacuna_path::small_vec::SmallVec;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,9 +32,12 @@ pub(super) struct Worker {
     buffers: BurstBuffers,
     /// Packets that were polled and have not left, and how many have.
     to: Option<SocketAddr>,
+    source: Option<IpAddr>,
     runs: Vec<Run>,
     sent: usize,
     told: Told,
+    /// It sends and keeps the time; others on the same port only take what comes.
+    is_first: bool,
 }
 
 /// Takes datagrams under one lock for each batch.
@@ -46,9 +50,20 @@ struct Taker<'w> {
 impl Placer for Taker<'_> {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
         self.has_any = true;
+        // Checksums take longest, and need no lock.
+        let parsed: SmallVec<Parsed<'_>> = batch.packets().map(Parsed::of).collect();
+        let mut entries = self.shared.sink.as_ref().map(|sink| sink.lock());
         let mut endpoint = self.shared.lock();
-        for packet in batch.packets() {
-            endpoint.on_datagram(self.now_ns, batch.source, packet);
+        if let Some(entries) = &mut entries {
+            // Without an entry for its completion no Write-Record may begin.
+            let beginning = parsed.iter().filter(|parsed| parsed.is_tagged()).count();
+            entries.make_room(&mut endpoint, beginning);
+        }
+        for parsed in parsed {
+            endpoint.on_parsed(self.now_ns, batch.source, parsed);
+        }
+        if let Some(local) = batch.local.filter(|local| !local.is_multicast()) {
+            endpoint.on_asked_at(batch.source, Some(local));
         }
     }
 }
@@ -59,6 +74,7 @@ impl Worker {
         datapath: Box<dyn Datapath>,
         waiter: Waiter,
         spin: Duration,
+        is_first: bool,
     ) -> Self {
         Self {
             clock,
@@ -68,9 +84,11 @@ impl Worker {
             idle_since: None,
             buffers: BurstBuffers::new(),
             to: None,
+            source: None,
             runs: Vec::new(),
             sent: 0,
             told: Told::default(),
+            is_first,
         }
     }
 
@@ -92,7 +110,9 @@ impl Worker {
             std::hint::spin_loop();
             return;
         }
-        let due_ns = {
+        let due_ns = if !self.is_first {
+            None
+        } else {
             let endpoint = shared.lock();
             if endpoint.has_packets() && self.to.is_none() {
                 return;
@@ -124,6 +144,14 @@ impl Worker {
             tracing::error!(%error, "cannot receive");
         }
         let mut has_any = taker.has_any;
+        if !self.is_first {
+            if has_any {
+                // It may have something to send now, or another time to look at.
+                shared.waker.wake();
+                shared.notify();
+            }
+            return has_any;
+        }
         let mut endpoint = shared.lock();
         if endpoint.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
             endpoint.on_timeout(now_ns);
@@ -148,6 +176,7 @@ impl Worker {
                 self.runs.clear();
                 self.sent = 0;
                 self.to = endpoint.poll_transmit(now_ns, TURN_PACKETS, &mut self.runs);
+                self.source = self.to.and_then(|to| endpoint.leaves_from(to));
             }
             let Some(to) = self.to else { break };
             drop(endpoint);
@@ -166,6 +195,9 @@ impl Worker {
         let mut burst = self.buffers.start(to);
         // Nobody answers congestion marks of these packets.
         burst.refuse_marks();
+        if let Some(source) = self.source {
+            burst.leave_from(source);
+        }
         let packets = self.runs.iter().flat_map(|run| (0..run.len()).map(move |at| (run, at)));
         for (run, at) in packets.skip(self.sent).take(Burst::PACKETS_MAX) {
             burst.push_up_to(run.packet_bytes(at), |out| run.emit(at, out));

@@ -15,30 +15,27 @@
 //! Invariants: a map has no byte that its message did not write; open messages are bounded, of each source and
 //! in all.
 
+mod open;
+
+use crate::discard::{Discard, of_key};
+use crate::groups::{ARRIVING_NS, Gaps};
 use crate::map::Map;
-use crate::numbers::Sight;
-use crate::peers::{Numbered, PeerId, Peers};
+use crate::numbers::{Sight, WINDOW};
+use crate::peers::{Numbered, Origin, PeerId, Peers};
 use crate::work::{Arrived, Done, Ended, Operation, RecvWork, Target};
 use core::net::SocketAddr;
-use lacuna_path::ranges::Ranges;
-use lacuna_place::region::{KeyError, KeyTable, PinnedKey, Rights};
-use lacuna_wire::ddp::{ControlReason, Tagged};
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use lacuna_place::region::{KeyTable, PinnedKey, Rights};
+use lacuna_wire::ddp::{self, About, ControlFrame, MissingRanges, Rows, Space, Tagged};
+use open::{Goal, OVERTAKEN_NS, Open};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Silence is this many times what segments are apart.
-const SILENCE_INTERVALS: u64 = 4;
-/// The least silence: what a busy host may hold packets back.
-const SILENCE_NS_MIN: u64 = 1_000_000;
-/// Silence before two segments were seen: longer than the pauses of slow senders.
-const SILENCE_NS_UNKNOWN: u64 = 50_000_000;
-/// How long the segments of a message may be overtaken by later messages.
-const OVERTAKEN_NS: u64 = 1_000_000;
-/// Weight of a new interval: 1 / 2^this.
-const INTERVAL_SHIFT: u32 = 3;
 /// Gaps of a record, at most: a map that needs more is of a sender that does not mean well.
 const RANGES_MAX: usize = 1 << 12;
+
+/// Sources that have said up to where they have sent, at most.
+const WORDS_MAX: usize = 1 << 14;
 
 /// Bounds of what is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,80 +46,17 @@ pub struct OpenLimits {
     pub in_all: usize,
 }
 
-/// Why a segment was dropped. Each has a counter ([`Discards`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Discard {
-    /// Its bytes are there.
-    Duplicate,
-    /// Its message is over.
-    Late,
-    /// It disagrees with others of its message.
-    Inconsistent,
-    /// No receive is posted, or the message is longer than it.
-    NoBuffer,
-    /// Nothing is registered under the key, or it was revoked, or its source has guessed too many.
-    Key,
-    /// The key does not allow it, or not to this source.
-    Rights,
-    /// Not within the key's memory.
-    Bounds,
-    /// It touches valid bytes of a region whose writers exclude each other.
-    Overlap,
-    /// Too many peers, or too many messages open.
-    Busy,
+/// How many Write-Records are open or wait to be polled, and how many may: their completions are nobody's who posted
+/// anything, so their number has to be bounded here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordBound {
+    pub(crate) used: usize,
+    pub(crate) max: usize,
 }
 
-/// How many segments were dropped, by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Discards {
-    /// See [`Discard::Duplicate`].
-    pub duplicate: u64,
-    /// See [`Discard::Late`].
-    pub late: u64,
-    /// See [`Discard::Inconsistent`].
-    pub inconsistent: u64,
-    /// See [`Discard::NoBuffer`].
-    pub no_buffer: u64,
-    /// See [`Discard::Key`].
-    pub key: u64,
-    /// See [`Discard::Rights`].
-    pub rights: u64,
-    /// See [`Discard::Bounds`].
-    pub bounds: u64,
-    /// See [`Discard::Overlap`].
-    pub overlap: u64,
-    /// See [`Discard::Busy`].
-    pub busy: u64,
-}
-
-impl Discards {
-    pub(crate) fn count(&mut self, discard: Discard) {
-        let counter = match discard {
-            Discard::Duplicate => &mut self.duplicate,
-            Discard::Late => &mut self.late,
-            Discard::Inconsistent => &mut self.inconsistent,
-            Discard::NoBuffer => &mut self.no_buffer,
-            Discard::Key => &mut self.key,
-            Discard::Rights => &mut self.rights,
-            Discard::Bounds => &mut self.bounds,
-            Discard::Overlap => &mut self.overlap,
-            Discard::Busy => &mut self.busy,
-        };
-        *counter += 1;
-    }
-}
-
-impl Discard {
-    /// What its source is told, if anything: nothing about what is no message, and nothing to who guesses keys.
-    pub(crate) fn reason(self) -> Option<ControlReason> {
-        match self {
-            Self::NoBuffer => Some(ControlReason::NoBuffer),
-            Self::Rights => Some(ControlReason::Rights),
-            Self::Bounds => Some(ControlReason::Bounds),
-            Self::Busy => Some(ControlReason::Busy),
-            Self::Duplicate | Self::Late | Self::Inconsistent | Self::Key | Self::Overlap => None,
-        }
+impl RecordBound {
+    pub(crate) fn has_room(self) -> bool {
+        self.used < self.max
     }
 }
 
@@ -135,33 +69,12 @@ pub(crate) struct SendSegment {
     pub(crate) is_solicited: bool,
 }
 
-/// Where an open message goes.
-#[derive(Debug)]
-enum Goal {
-    Receive(RecvWork),
-    Record { key: u32, generation: u64, base: u64 },
-}
-
-#[derive(Debug)]
-struct Open {
-    numbered: Numbered,
-    number: u32,
-    goal: Goal,
-    length: u32,
-    came: Ranges,
-    bytes: u64,
-    last_ns: u64,
-    interval_ns: Option<u64>,
-    /// When a later message of the source came first.
-    overtaken_ns: Option<u64>,
-    missed: u32,
-    is_solicited: bool,
-}
-
 /// What is open of one source.
 #[derive(Debug)]
 struct Source {
     peer: PeerId,
+    /// The peer that its messages are told of.
+    told: PeerId,
     address: SocketAddr,
     opens: Vec<Open>,
 }
@@ -174,11 +87,16 @@ type Alarm = std::cmp::Reverse<(u64, u32, u8, u32)>;
 pub(crate) struct Incoming {
     keys: Arc<KeyTable>,
     limits: OpenLimits,
-    receives: VecDeque<RecvWork>,
+    pub(crate) receives: VecDeque<RecvWork>,
     /// By the peer's index.
     sources: HashMap<u32, Source>,
     open: usize,
+    pub(crate) records: RecordBound,
     alarms: BinaryHeap<Alarm>,
+    /// Sources that have said up to where they have sent, and when that is believed.
+    words: BTreeSet<(u64, PeerId, Numbered, u32)>,
+    /// What is missing of messages to groups.
+    gaps: Gaps,
     pub(crate) counts: Counts,
 }
 
@@ -192,14 +110,22 @@ pub(crate) struct Counts {
 }
 
 impl Incoming {
-    pub(crate) fn new(keys: Arc<KeyTable>, limits: OpenLimits) -> Self {
+    pub(crate) fn new(
+        keys: Arc<KeyTable>,
+        limits: OpenLimits,
+        records_max: usize,
+        seed: u64,
+    ) -> Self {
         Self {
             keys,
             limits,
             receives: VecDeque::new(),
             sources: HashMap::new(),
             open: 0,
+            records: RecordBound { used: 0, max: records_max },
             alarms: BinaryHeap::new(),
+            words: BTreeSet::new(),
+            gaps: Gaps::new(seed),
             counts: Counts::default(),
         }
     }
@@ -220,12 +146,17 @@ impl Incoming {
 
     /// Takes every receive back, those of open messages included.
     pub(crate) fn flush(&mut self) -> Vec<RecvWork> {
-        let open = std::mem::take(&mut self.sources).into_values().flat_map(|source| source.opens);
-        let taken = open.filter_map(|open| match open.goal {
-            Goal::Receive(work) => Some(work),
-            Goal::Record { .. } => None,
-        });
-        let all = taken.chain(std::mem::take(&mut self.receives)).collect();
+        let mut sources: Vec<_> = std::mem::take(&mut self.sources).into_iter().collect();
+        sources.sort_unstable_by_key(|(index, _)| *index);
+        let open = sources.into_iter().flat_map(|(_, source)| source.opens);
+        let mut all = Vec::new();
+        for open in open {
+            match open.goal {
+                Goal::Receive(work) => all.push(work),
+                Goal::Record { .. } => self.records.used -= 1,
+            }
+        }
+        all.extend(std::mem::take(&mut self.receives));
         self.open = 0;
         self.alarms.clear();
         all
@@ -236,13 +167,13 @@ impl Incoming {
         &mut self,
         now_ns: u64,
         peers: &mut Peers,
-        from: SocketAddr,
+        from: Origin,
         segment: SendSegment,
         payload: &[u8],
         done: &mut VecDeque<Done>,
     ) -> Result<(), Discard> {
         let SendSegment { number, length, place, is_solicited } = segment;
-        let known = peers.find(from);
+        let known = peers.find_in(from);
         if let Some(peer) = known {
             if let Some(at) = self.find(peer, Numbered::Sends, number) {
                 return self.go_on(
@@ -273,13 +204,17 @@ impl Incoming {
         }
         let peer = match known {
             Some(peer) => peer,
-            None => peers.find_or_add(from).ok_or(Discard::Busy)?,
+            None => peers.find_or_add_in(from).ok_or(Discard::Busy)?,
         };
         let is_whole = payload.len() == length as usize;
         if !is_whole {
             self.make_room(peer, done)?;
+            // A receive that came back for it is the first one now.
+            if self.receives.front().is_none_or(|work| work.into.len() < length.into()) {
+                return Err(Discard::NoBuffer);
+            }
         }
-        let missed = self.begin(now_ns, peers, peer, Numbered::Sends, number)?;
+        let missed = self.begin(now_ns, peers, peer, (Numbered::Sends, number), from.group != 0)?;
         let Some(work) = self.receives.pop_front() else { return Err(Discard::NoBuffer) };
         if work.into.write(place.into(), payload).is_err() {
             self.receives.push_front(work);
@@ -288,11 +223,31 @@ impl Incoming {
         let mut open = Open::new(Numbered::Sends, number, Goal::Receive(work), length, now_ns);
         (open.missed, open.is_solicited) = (missed, is_solicited);
         open.add(place, payload.len());
-        match is_whole {
-            true => self.deliver(peer, from, open, Ended::Whole, done),
-            false => self.keep(peer, from, open),
-        }
+        self.open_or_deliver(now_ns, peers, (peer, from), open, done);
         Ok(())
+    }
+
+    /// A message has begun, with its first segment.
+    fn open_or_deliver(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        (peer, from): (PeerId, Origin),
+        mut open: Open,
+        done: &mut VecDeque<Done>,
+    ) {
+        open.is_of_group = from.group != 0;
+        let told = match open.is_of_group {
+            true => peers.find_or_add(from.address).unwrap_or(PeerId::NOBODY),
+            false => peer,
+        };
+        if open.bytes == u64::from(open.length) {
+            return self.deliver(told, from.address, open, Ended::Whole, done);
+        }
+        if open.is_of_group {
+            self.gaps.add(now_ns, (peer, open.numbered, open.number), ARRIVING_NS);
+        }
+        self.keep(peer, told, from.address, open, done);
     }
 
     /// A segment of a Write-Record came.
@@ -300,14 +255,14 @@ impl Incoming {
         &mut self,
         now_ns: u64,
         peers: &mut Peers,
-        from: SocketAddr,
+        from: Origin,
         tagged: &Tagged,
         payload: &[u8],
         done: &mut VecDeque<Done>,
     ) -> Result<(), Discard> {
-        let Tagged { stag, offset, number, length, place, flags } = *tagged;
+        let Tagged { stag, offset, number, length, place, flags, .. } = *tagged;
         let base = offset.checked_sub(place.into()).ok_or(Discard::Bounds)?;
-        let known = peers.find(from);
+        let known = peers.find_in(from);
         let open_at =
             known.and_then(|peer| Some((peer, self.find(peer, Numbered::Records, number)?)));
         if open_at.is_none()
@@ -316,7 +271,9 @@ impl Incoming {
             return Err(Discard::Late);
         }
         let keys = self.keys.clone();
-        let user = known.map_or_else(|| stranger(from), PeerId::number);
+        // The scope of keys knows hosts, whatever group they send to.
+        let host = if from.group == 0 { known } else { peers.find(from.address) };
+        let user = host.map_or_else(|| stranger(from.address), PeerId::number);
         let range = offset..offset.checked_add(payload.len() as u64).ok_or(Discard::Bounds)?;
         let pinned =
             keys.pin(stag, user, Rights::REMOTE_WRITE, range).map_err(|error| of_key(&error))?;
@@ -347,22 +304,24 @@ impl Incoming {
         }
         let peer = match known {
             Some(peer) => peer,
-            None => peers.find_or_add(from).ok_or(Discard::Busy)?,
+            None => peers.find_or_add_in(from).ok_or(Discard::Busy)?,
         };
         let is_whole = payload.len() == length as usize;
         if !is_whole {
             self.make_room(peer, done)?;
         }
+        if !self.records.has_room() {
+            return Err(Discard::Busy);
+        }
         write(&pinned, offset, payload, offset..offset + payload.len() as u64)?;
-        let missed = self.begin(now_ns, peers, peer, Numbered::Records, number)?;
+        let missed =
+            self.begin(now_ns, peers, peer, (Numbered::Records, number), from.group != 0)?;
+        self.records.used += 1;
         let goal = Goal::Record { key: stag, generation: pinned.generation(), base };
         let mut open = Open::new(Numbered::Records, number, goal, length, now_ns);
         (open.missed, open.is_solicited) = (missed, flags.is_solicited);
         open.add(place, payload.len());
-        match is_whole {
-            true => self.deliver(peer, from, open, Ended::Whole, done),
-            false => self.keep(peer, from, open),
-        }
+        self.open_or_deliver(now_ns, peers, (peer, from), open, done);
         Ok(())
     }
 
@@ -383,22 +342,95 @@ impl Incoming {
             return;
         }
         self.overtake(now_ns, peer, numbered, number.wrapping_add(1));
+        if self.words.len() < WORDS_MAX {
+            self.words.insert((now_ns + OVERTAKEN_NS, peer, numbered, number));
+        }
+    }
+
+    /// A source has sent all of the messages up to this one to a group: what did not come is asked for.
+    pub(crate) fn on_group_word(
+        &mut self,
+        now_ns: u64,
+        peers: &Peers,
+        peer: PeerId,
+        numbered: Numbered,
+        number: u32,
+    ) {
+        for back in 0..peers.ahead(peer, numbered, number).min(WINDOW) {
+            self.gaps.add(now_ns, (peer, numbered, number.wrapping_sub(back)), 0);
+        }
+    }
+
+    /// Asks for what is missing of messages to groups.
+    fn ask(&mut self, now_ns: u64, peers: &Peers, asks: &mut Vec<(SocketAddr, Vec<u8>)>) {
+        while let Some(which) = self.gaps.poll(now_ns) {
+            let (peer, numbered, number) = which;
+            let open = self.find(peer, numbered, number).and_then(|at| {
+                self.sources.get(&peer.index).and_then(|source| source.opens.get(at))
+            });
+            let mut rows = Vec::new();
+            match open {
+                Some(open) if now_ns < open.last_ns + ARRIVING_NS => {
+                    self.gaps.postpone(now_ns, which);
+                    continue;
+                }
+                Some(open) => {
+                    let gaps = open.came.gaps(&(0..u64::from(open.length)));
+                    rows.extend(
+                        gaps.take(MissingRanges::MAX).map(|gap| [gap.start as u32, gap.end as u32]),
+                    );
+                }
+                None if peers.knows_number(peer, numbered, number) => {
+                    self.gaps.remove(which);
+                    continue;
+                }
+                None => {}
+            }
+            let Some(source) = peers.address(peer) else {
+                self.gaps.remove(which);
+                continue;
+            };
+            let space = match numbered {
+                Numbered::Sends => Space::GroupSends,
+                Numbered::Records => Space::GroupRecords,
+            };
+            let (about, ranges) = (About { space, number }, Rows::new(&rows));
+            let mut frames = Vec::new();
+            ddp::emit_control(&ControlFrame::Missing { about, ranges }, &mut frames);
+            asks.push((source, frames));
+        }
     }
 
     /// When [`on_timeout`](Self::on_timeout) is to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.alarms.peek().map(|alarm| alarm.0.0)
+        let alarm_ns = self.alarms.peek().map(|alarm| alarm.0.0);
+        let word_ns = self.words.first().map(|word| word.0);
+        [alarm_ns, word_ns, self.gaps.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Closes the messages whose time is over.
-    pub(crate) fn on_timeout(&mut self, now_ns: u64, peers: &Peers, done: &mut VecDeque<Done>) {
+    pub(crate) fn on_timeout(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        done: &mut VecDeque<Done>,
+        asks: &mut Vec<(SocketAddr, Vec<u8>)>,
+    ) {
+        self.ask(now_ns, peers, asks);
+        while let Some((_, peer, numbered, number)) =
+            self.words.first().copied().filter(|word| word.0 <= now_ns)
+        {
+            self.words.pop_first();
+            self.counts.missed += u64::from(peers.settle(peer, numbered, number));
+        }
         while let Some(std::cmp::Reverse((ns, index, numbered, number))) =
             self.alarms.peek().copied()
             && ns <= now_ns
         {
             self.alarms.pop();
             let numbered = if numbered == 0 { Numbered::Sends } else { Numbered::Records };
-            let Some(peer) = peers.id_of(index) else { continue };
+            // Of a peer that had to go, too.
+            let Some(peer) = self.sources.get(&index).map(|source| source.peer) else { continue };
             let Some(at) = self.find(peer, numbered, number) else { continue };
             let Some(open) = self.sources.get(&index).and_then(|source| source.opens.get(at))
             else {
@@ -461,12 +493,18 @@ impl Incoming {
         now_ns: u64,
         peers: &mut Peers,
         peer: PeerId,
-        numbered: Numbered,
-        number: u32,
+        (numbered, number): (Numbered, u32),
+        is_of_group: bool,
     ) -> Result<u32, Discard> {
         match peers.take_number(peer, numbered, number) {
-            Sight::New { missed } => {
+            Sight::New { missed, ahead } => {
                 self.overtake(now_ns, peer, numbered, number);
+                if is_of_group {
+                    self.gaps.remove((peer, numbered, number));
+                    for back in 1..ahead.min(WINDOW) {
+                        self.gaps.add(now_ns, (peer, numbered, number.wrapping_sub(back)), 0);
+                    }
+                }
                 self.counts.missed += u64::from(missed);
                 Ok(missed)
             }
@@ -499,18 +537,28 @@ impl Incoming {
         Ok(())
     }
 
-    fn keep(&mut self, peer: PeerId, address: SocketAddr, open: Open) {
+    fn keep(
+        &mut self,
+        peer: PeerId,
+        told: PeerId,
+        address: SocketAddr,
+        open: Open,
+        done: &mut VecDeque<Done>,
+    ) {
+        // The peer that was here had to go, and so must what is open of it.
+        while let Some(other) = self.sources.get(&peer.index).map(|source| source.peer)
+            && other != peer
+        {
+            self.counts.evicted += 1;
+            self.close(other, 0, Ended::Evicted, done);
+        }
         self.alarms.push(alarm(open.due().0, peer, &open));
         let source = self.sources.entry(peer.index).or_insert_with(|| Source {
             peer,
+            told,
             address,
             opens: Vec::new(),
         });
-        if source.peer != peer {
-            // The peer that was here is gone, and what was open of it.
-            self.open -= source.opens.len();
-            *source = Source { peer, address, opens: Vec::new() };
-        }
         source.opens.push(open);
         self.open += 1;
     }
@@ -520,12 +568,15 @@ impl Incoming {
         if at >= source.opens.len() {
             return;
         }
-        let (open, address) = (source.opens.remove(at), source.address);
+        let (open, told, address) = (source.opens.remove(at), source.told, source.address);
+        if open.is_of_group {
+            self.gaps.remove((peer, open.numbered, open.number));
+        }
         if source.opens.is_empty() {
             self.sources.remove(&peer.index);
         }
         self.open -= 1;
-        self.deliver(peer, address, open, ended, done);
+        self.deliver(told, address, open, ended, done);
     }
 
     fn deliver(
@@ -554,67 +605,15 @@ impl Incoming {
         };
         let arrived = Arrived { source, number, length, map, place, ended, missed, is_solicited };
         let arrived = Some(Box::new(arrived));
-        done.push_back(Done { id, operation, peer, status: Ok(()), bytes, arrived });
-    }
-}
-
-impl Open {
-    fn new(numbered: Numbered, number: u32, goal: Goal, length: u32, now_ns: u64) -> Self {
-        Self {
-            numbered,
-            number,
-            goal,
-            length,
-            came: Ranges::default(),
-            bytes: 0,
-            last_ns: now_ns,
-            interval_ns: None,
-            overtaken_ns: None,
-            missed: 0,
-            is_solicited: false,
-        }
-    }
-
-    fn add(&mut self, place: u32, bytes: usize) {
-        let start = u64::from(place);
-        self.came.add(start..start + bytes as u64);
-        self.bytes += bytes as u64;
-    }
-
-    /// What is there around a segment once it is there, too.
-    fn merged(&self, range: &Range<u64>) -> Range<u64> {
-        let wide = range.start.saturating_sub(1)..range.end + 1;
-        let mut merged = range.clone();
-        for there in self.came.within(&wide) {
-            merged = merged.start.min(there.start)..merged.end.max(there.end);
-        }
-        merged
-    }
-
-    fn on_segment(&mut self, now_ns: u64) {
-        // Those that came in one bundle say nothing about time.
-        let interval_ns = now_ns.saturating_sub(self.last_ns);
-        if interval_ns > 0 {
-            self.interval_ns = Some(match self.interval_ns {
-                None => interval_ns,
-                Some(mean) => mean - (mean >> INTERVAL_SHIFT) + (interval_ns >> INTERVAL_SHIFT),
-            });
-        }
-        self.last_ns = now_ns;
-    }
-
-    /// When it is closed if nothing more comes, and why then.
-    fn due(&self) -> (u64, Ended) {
-        let silence_ns = self.interval_ns.map_or(SILENCE_NS_UNKNOWN, |interval_ns| {
-            (interval_ns * SILENCE_INTERVALS).max(SILENCE_NS_MIN)
+        done.push_back(Done {
+            id,
+            operation,
+            peer,
+            status: Ok(()),
+            bytes,
+            is_signaled: true,
+            arrived,
         });
-        let silent_ns = self.last_ns.saturating_add(silence_ns);
-        match self.overtaken_ns {
-            Some(ns) if ns + OVERTAKEN_NS < silent_ns => {
-                ((ns + OVERTAKEN_NS).max(self.last_ns), Ended::Accounted)
-            }
-            _ => (silent_ns, Ended::Silence),
-        }
     }
 }
 
@@ -623,7 +622,7 @@ fn alarm(due_ns: u64, peer: PeerId, open: &Open) -> Alarm {
 }
 
 /// Copies a segment to its place, and marks what is covered of the region's map.
-fn write(
+pub(crate) fn write(
     pinned: &PinnedKey<'_>,
     offset: u64,
     payload: &[u8],
@@ -642,16 +641,6 @@ fn write(
         validity.mark_joint(range, start + merged.start..start + merged.end);
     }
     Ok(())
-}
-
-pub(crate) fn of_key(error: &KeyError) -> Discard {
-    match error {
-        KeyError::Unknown { .. } | KeyError::Revoked { .. } | KeyError::Guesses { .. } => {
-            Discard::Key
-        }
-        KeyError::Right { .. } | KeyError::Scope { .. } => Discard::Rights,
-        KeyError::Range { .. } => Discard::Bounds,
-    }
 }
 
 /// A number for a source that is no peer yet, for the books of who guesses keys.

@@ -1,0 +1,218 @@
+//! How messages end when something else interferes: late packets, peers that go, keys that are revoked.
+
+use lacuna_datagram::{
+    Config, Done, Ended, Endpoint, Failure, OpenLimits, Operation, RecvWork, Run, SendWork, Target,
+    Verb,
+};
+use lacuna_place::region::{
+    Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
+};
+use lacuna_wire::ddp::{self, ControlReason, RecordFlags, Segment, Tagged, Untagged};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const REGION_BYTES: u64 = 8192;
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn source(host: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], 7407))
+}
+
+/// An end, its memory, and a key for it.
+struct End {
+    endpoint: Endpoint,
+    keys: Arc<KeyTable>,
+    region: Arc<Region>,
+    key: u32,
+}
+
+impl End {
+    fn new(config: Config) -> Self {
+        let keys = Arc::new(KeyTable::new(1));
+        let config_of_region = RegionConfig { has_validity: true, is_exclusive: false };
+        let region = Region::new(vec![0; REGION_BYTES as usize], config_of_region);
+        let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let access = Access { rights, scope: Scope::Any };
+        let key = keys.register(&region, 0..REGION_BYTES, access, || 0x1234_5678).unwrap();
+        let endpoint = Endpoint::new(config, keys.clone(), 1);
+        Self { endpoint, keys, region, key }
+    }
+
+    fn receive(&mut self, id: u64, bytes: u64) {
+        let parts = [(self.region.clone(), Stride::of_range(0..bytes))];
+        let into = Slices::new(parts).unwrap();
+        self.endpoint.post_recv(0, RecvWork { id, into }).unwrap();
+    }
+
+    fn take(&mut self, now_ns: u64, from: SocketAddr, segment: Segment, payload: &[u8]) {
+        let mut packet = vec![0; segment.packet_bytes(payload.len())];
+        segment.emit_packet(payload, &mut packet);
+        self.endpoint.on_datagram(now_ns, from, &packet);
+    }
+
+    /// The first bytes of a Write-Record to the beginning of the memory.
+    fn record(&mut self, now_ns: u64, from: SocketAddr, number: u32, length: u32, first: &[u8]) {
+        let (stag, flags) = (self.key, RecordFlags::default());
+        let tagged = Tagged { stag, offset: 0, number, length, place: 0, flags, group: 0 };
+        self.take(now_ns, from, Segment::Tagged(tagged), first);
+    }
+
+    /// The first bytes of a Send.
+    fn send(&mut self, now_ns: u64, from: SocketAddr, number: u32, length: u32, first: &[u8]) {
+        let operation = ddp::Operation::Send;
+        let untagged =
+            Untagged { operation, is_reliable: false, group: 0, number, length, place: 0 };
+        self.take(now_ns, from, Segment::Untagged(untagged), first);
+    }
+
+    fn done(&mut self) -> Vec<Done> {
+        std::iter::from_fn(|| self.endpoint.poll_done()).collect()
+    }
+
+    /// What leaves, with at most so many packets at a time.
+    fn packets(&mut self, now_ns: u64, packets_max: usize) -> Vec<Vec<u8>> {
+        let mut runs: Vec<Run> = Vec::new();
+        if self.endpoint.poll_transmit(now_ns, packets_max, &mut runs).is_none() {
+            return Vec::new();
+        }
+        let emit = |run: &Run, at: usize| {
+            let mut packet = vec![0; run.packet_bytes(at)];
+            let bytes = run.emit(at, &mut packet);
+            packet.truncate(bytes);
+            packet
+        };
+        runs.iter().flat_map(|run| (0..run.len()).map(move |at| emit(run, at))).collect()
+    }
+}
+
+#[test]
+fn a_late_segment_of_a_record_long_over_writes_nothing() {
+    let mut end = End::new(Config::default());
+    for number in 100..170 {
+        end.record(0, source(1), number, 4, &[1; 4]);
+    }
+    assert_eq!(end.done().len(), 70);
+    end.region.write(0, &[9; 4]).unwrap();
+    for number in 100..170 {
+        end.record(0, source(1), number, 4, &[1; 4]);
+    }
+    let mut bytes = [0; 4];
+    end.region.read(0, &mut bytes).unwrap();
+    assert_eq!((bytes, end.done().len()), ([9; 4], 0));
+    assert_eq!(end.endpoint.stats().discards.late, 70);
+}
+
+#[test]
+fn messages_of_a_peer_that_had_to_go_end_by_silence() {
+    let mut end = End::new(Config { peers_max: 2, ..Config::default() });
+    end.receive(7, 100);
+    end.send(0, source(1), 5, 100, &[1; 50]);
+    end.record(0, source(1), 5, 100, &[1; 50]);
+    // Others take the two places of peers.
+    for host in 2..6 {
+        end.record(0, source(host), 1, 4, &[1; 4]);
+    }
+    assert_eq!((end.done().len(), end.endpoint.stats().messages_open), (4, 2));
+    end.endpoint.on_timeout(SECOND_NS);
+    assert_eq!((end.endpoint.stats().messages_open, end.endpoint.receives()), (0, 1));
+    let done = end.done();
+    assert_eq!((done.len(), done[0].operation, done[0].bytes), (1, Operation::Record, 50));
+    assert_eq!(done[0].arrived.as_ref().unwrap().ended, Ended::Silence);
+    assert_eq!(end.endpoint.poll_timeout(), None);
+}
+
+#[test]
+fn messages_of_a_peer_that_had_to_go_end_when_another_begins_one_in_its_place() {
+    let mut end = End::new(Config { peers_max: 1, ..Config::default() });
+    end.receive(7, 100);
+    end.send(0, source(1), 5, 100, &[1; 50]);
+    end.record(0, source(1), 5, 100, &[1; 50]);
+    end.record(0, source(2), 1, 100, &[1; 60]);
+    let done = end.done();
+    assert_eq!(done.iter().map(|done| done.bytes).collect::<Vec<_>>(), [50]);
+    let arrived = done[0].arrived.as_ref().unwrap();
+    assert_eq!((arrived.source, arrived.ended), (source(1), Ended::Evicted));
+    assert_eq!((end.endpoint.stats().messages_open, end.endpoint.receives()), (1, 1));
+    end.endpoint.on_timeout(SECOND_NS);
+    assert_eq!((end.done().len(), end.endpoint.stats().messages_open), (1, 0));
+}
+
+#[test]
+fn a_message_does_not_take_a_shorter_receive_that_came_back_for_it() {
+    let open = OpenLimits { of_source: 1, in_all: 10 };
+    let mut end = End::new(Config { open, ..Config::default() });
+    end.receive(1, 10);
+    end.receive(2, 100);
+    end.send(0, source(1), 5, 10, &[1; 5]);
+    // Its place among the open ones is that of the message before, whose receive is the first again.
+    end.send(0, source(1), 6, 100, &[1; 50]);
+    let stats = end.endpoint.stats();
+    assert_eq!((stats.discards.no_buffer, stats.messages_open), (1, 0), "{stats:?}");
+    assert_eq!(end.endpoint.receives(), 2);
+    end.send(0, source(1), 7, 10, &[1; 10]);
+    end.send(0, source(1), 6, 100, &[1; 100]);
+    let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
+    assert_eq!(ids, [1, 2]);
+}
+
+#[test]
+fn who_named_unknown_keys_is_heard_again_after_a_second() {
+    let mut end = End::new(Config::default());
+    let known = std::mem::replace(&mut end.key, 0x7fff_0001);
+    for number in 0..=GUESSES_MAX {
+        end.record(0, source(1), number, 4, &[1; 4]);
+    }
+    end.key = known;
+    end.record(SECOND_NS / 2, source(1), 20, 4, &[1; 4]);
+    assert_eq!(end.done().len(), 0);
+    let later_ns = 2 * SECOND_NS;
+    end.record(later_ns, source(1), 21, 4, &[1; 4]);
+    end.record(later_ns, source(1), 22, 4, &[1; 4]);
+    assert_eq!(
+        end.done().len(),
+        1,
+        "the packet that shows that a second has passed is still refused"
+    );
+}
+
+#[test]
+fn a_read_of_memory_that_is_revoked_meanwhile_is_refused_with_one_packet() {
+    let config = Config { packet_bytes_max: 128, ..Config::default() };
+    let mut asked = End::new(config);
+    let mut asker = End::new(config);
+    let peer = asker.endpoint.peer(source(2)).unwrap();
+    let into = Slices::new([(asker.region.clone(), Stride::of_range(0..4000))]).unwrap();
+    let from = Target { key: asked.key, offset: 0 };
+    asker.endpoint.post_send(0, SendWork::new(3, peer, Verb::Read { into, from })).unwrap();
+    for packet in asker.packets(0, 8) {
+        asked.endpoint.on_datagram(0, source(1), &packet);
+    }
+    let before = asked.packets(0, 8);
+    assert_eq!(before.len(), 8);
+    assert!(asked.keys.revoke(asked.key));
+    let after: Vec<_> = std::iter::repeat_with(|| asked.packets(0, 8))
+        .take_while(|packets| !packets.is_empty())
+        .flatten()
+        .collect();
+    assert_eq!(after.len(), 1, "errors are not multiplied");
+    for packet in before.iter().chain(&after) {
+        asker.endpoint.on_datagram(0, source(2), packet);
+    }
+    let done = asker.done();
+    assert_eq!((done.len(), done[0].id), (1, 3));
+    assert_eq!(done[0].status, Err(Failure::Peer(ControlReason::Key)));
+}
+
+#[test]
+fn a_queue_pair_that_closes_gives_receives_back_in_the_same_order_each_time() {
+    let mut end = End::new(Config::default());
+    for id in 0..20 {
+        end.receive(id, 100);
+    }
+    for host in 0..12 {
+        end.send(0, source(host), 5, 100, &[1; 50]);
+    }
+    end.endpoint.close();
+    let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
+    assert!(ids.iter().copied().eq(0..20), "{ids:?}");
+}
