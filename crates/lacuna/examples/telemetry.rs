@@ -290,7 +290,8 @@ fn drive(
         for (at, client) in (0..).zip(&mut clients).filter(|(_, client)| !client.is_answered) {
             let data = emit(at, Word::End(client.sent), 0.0).into();
             let work = unsignaled(client.collector, Verb::Send { data });
-            client.endpoint.post_recv(RecvWork { id: 0, into: answers.slice(0..1)? })?;
+            let answer = RecvWork { id: 0, into: answers.slice(0..1)? };
+            client.endpoint.post_recv(way.now_ns(), answer)?;
             client.endpoint.post_send(way.now_ns(), work)?;
             way.flush(client)?;
         }
