@@ -288,3 +288,145 @@ fn nonsense_is_answered_in_one_line_that_says_what_to_do() {
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
     }
 }
+
+/// Says what it hears until the end.
+const LISTENER: &str = "
+import os, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('', 7000))
+s.settimeout(60)
+heard = []
+while True:
+    data = s.recv(100)
+    if data == b'end':
+        break
+    heard.append(data.decode())
+print('heard', *heard)
+";
+
+#[test]
+fn a_broadcast_on_a_lan_reaches_the_programs_of_all_other_hosts() {
+    let sender = "
+import os, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+for word in (os.environ['LACUNA_WAN_HOST'], os.environ['LACUNA_WAN_HOSTS'], 'end'):
+    s.sendto(word.encode(), (os.environ['LACUNA_WAN_BROADCAST'], 7000))
+for address in os.environ['LACUNA_WAN_PEERS'].split():
+    print(address)
+";
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let lan = ["run", "--topology", "lan", "--hosts", "4"];
+    let python = ["--", "python3", "-c"];
+    let mut args = lan.to_vec();
+    for _ in 0..3 {
+        args.extend(python);
+        args.push(LISTENER);
+    }
+    args.extend(python);
+    args.push(sender);
+    let Some(output) = run(&args) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "host 4: 10.77.0.1\nhost 4: 10.77.0.2\nhost 4: 10.77.0.3\n");
+    let text = stderr(&output);
+    assert!(text.contains("a LAN of 4 hosts") && text.contains("to host 3"), "{text}");
+    // The listeners are ended when the sender has ended, and may not have said anything by then.
+    assert!(text.contains("host 1 python3: ") && text.contains("switch: "), "{text}");
+}
+
+#[test]
+fn programs_of_a_lan_are_told_in_json_each_with_its_host() {
+    let script = "echo $LACUNA_WAN_HOST of $LACUNA_WAN_HOSTS at $LACUNA_WAN_ADDR; \
+                  echo noise >&2; [ $LACUNA_WAN_HOST != 3 ] || exit 9";
+    let args =
+        ["run", "--json", "--topology", "lan", "--hosts", "3", "--loss", "1e-2", "--", "sh", "-c"];
+    let mut args = args.to_vec();
+    args.push(script);
+    let Some(output) = run(&args) else { return };
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    let result = object(&output);
+    assert_eq!((&result["topology"], &result["interrupted"]), (&"lan".into(), &false.into()));
+    let hosts = result["hosts"].as_array().expect("hosts");
+    assert_eq!(hosts.len(), 3);
+    for (number, host) in (1..).zip(hosts) {
+        assert_eq!(
+            (&host["host"], &host["address"]),
+            (&number.into(), &format!("10.77.0.{number}").into())
+        );
+        let said = &host["program"]["stdout"];
+        assert_eq!(said, &format!("{number} of 3 at 10.77.0.{number}\n"));
+        assert!(host["to_host"]["lost"].is_u64() && host["sent_packets"].is_u64());
+    }
+    assert!(stderr(&output).contains("host 2: noise"), "{}", stderr(&output));
+}
+
+#[test]
+fn clients_of_a_lan_reach_the_server_of_host_1() {
+    let lacuna = env!("CARGO_BIN_EXE_lacuna");
+    let client = format!("{lacuna} perf client --json --size 1MiB --iters 2 $LACUNA_WAN_SERVER");
+    let path = "--topology lan --rate 200mbit --rtt 2ms --loss 1e-3";
+    let mut args = vec!["run", "--quiet"];
+    args.extend(path.split_whitespace());
+    args.extend(["--", lacuna, "perf", "server", "--", "sh", "-c", &client]);
+    let Some(output) = run(&args) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // As the client said it.
+    let said: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!(said["interrupted"], false, "{said}");
+}
+
+#[test]
+fn a_lan_that_is_asked_to_end_ends_all_programs() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+        .args(["wan", "run", "--topology", "lan", "--hosts", "3", "--"])
+        .args(["sh", "-c", "echo here; exec sleep 1000"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut heard = 0;
+    while heard < 3 && stdout.read_line(&mut line).expect("text") > 0 {
+        assert!(line.starts_with("host ") && line.ends_with(": here\n"), "{line}");
+        line.clear();
+        heard += 1;
+    }
+    if heard == 3 {
+        let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        assert!(kill.expect("kill(1)").success());
+    }
+    let output = child.wait_with_output().expect("it ends");
+    let text = stderr(&output);
+    if heard == 0 {
+        assert!(text.contains("run as root"), "{text}");
+        eprintln!("skipped: {text}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("host 3 sh: signal 15") && text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn nonsense_about_a_lan_is_answered_in_one_line() {
+    for (args, part) in [
+        (&["--topology", "lan", "--", "a"][..], "needs --hosts"),
+        (&["--topology", "lan", "--hosts", "101", "--", "a"], "2 to 100"),
+        (&["--topology", "lan", "--hosts", "2", "--", "a", "--", "b", "--", "c"], "3 programs"),
+        (&["--topology", "lan", "--hosts", "2", "--loss", "0,0.1", "--", "a"], "no two directions"),
+        (&["--topology", "lan", "--hosts", "2", "--csv", "x.csv", "--", "a"], "no time line"),
+        (&["--topology", "ring", "--", "a", "--", "b"], "lan"),
+        (&["--hosts", "3", "--", "a", "--", "b"], "--topology lan"),
+    ] {
+        let output = wan(&[&["run"], args].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(part), "{args:?}: {text}");
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    }
+}

@@ -118,6 +118,25 @@ impl Conditions {
         }
     }
 
+    /// Whether all is the same for both ways.
+    fn is_alike(&self) -> bool {
+        alike(&self.rate)
+            && alike(&self.delay)
+            && alike(&self.delay_trace)
+            && alike(&self.jitter)
+            && alike(&self.loss)
+            && alike(&self.burst)
+            && alike(&self.gilbert)
+            && alike(&self.loss_trace)
+            && alike(&self.queue)
+            && alike(&self.ecn)
+            && alike(&self.mark)
+            && alike(&self.reorder)
+            && alike(&self.reorder_delay)
+            && alike(&self.duplicate)
+            && alike(&self.corrupt)
+    }
+
     /// The path's configuration to the server and to the client.
     pub(super) fn ways(&self) -> Result<[WayConfig; 2], Failure> {
         let delays = [self.way_delay(0)?, self.way_delay(1)?];
@@ -196,6 +215,11 @@ impl Conditions {
             _ => Ok(Loss::None),
         }
     }
+}
+
+/// Whether a value is the same for both directions.
+fn alike<T: PartialEq>(option: &Option<Pair<T>>) -> bool {
+    option.as_ref().is_none_or(|pair| pair.to_server == pair.to_client)
 }
 
 /// The value for one direction.
@@ -317,6 +341,21 @@ pub(super) fn course(
     Ok((start.ways()?, course))
 }
 
+/// The way to each host of a LAN at the start, and its changes, each on top of those before it.
+pub(super) fn lan_course(
+    start: &Conditions,
+    changes: &[ChangeSpec],
+) -> Result<(WayConfig, Vec<(Duration, WayConfig)>), Failure> {
+    if !start.is_alike() || !changes.iter().all(|change| change.conditions.is_alike()) {
+        return Err(Failure::Usage(
+            "a LAN has no two directions: give one value, for the way to each host".to_owned(),
+        ));
+    }
+    let ([way, _], changes) = course(start, changes)?;
+    let changes = changes.into_iter().map(|Change { at, ways: [way, _] }| (at, way)).collect();
+    Ok((way, changes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,6 +439,19 @@ mod tests {
             })
             .collect();
         assert_eq!(seen, [(3, 1.0, 1000, 20), (6, 0.0, 100, 20), (20, 0.0, 100, 5)]);
+    }
+
+    #[test]
+    fn a_lan_has_one_value_of_each() {
+        let start = conditions(&["--rate=1gbit", "--rtt=1ms", "--gilbert=0,0.3,1e-4,0.125"]);
+        let (way, course) = lan_course(&start, &[change("3s loss=1").unwrap()]).unwrap();
+        assert_eq!((way.rate_bits_per_s, way.delay.max_ns()), (Some(1_000_000_000), 500_000));
+        assert_eq!((course[0].0.as_secs(), course[0].1.loss.mean()), (3, 1.0));
+        for words in [&["--loss=0.1,0.2"][..], &["--delay=1ms,2ms"]] {
+            let error = lan_course(&conditions(words), &[]).unwrap_err().to_string();
+            assert!(error.contains("no two directions"), "{error}");
+        }
+        assert!(lan_course(&start, &[change("3s loss=1,0").unwrap()]).is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! `lacuna wan`: runs two programs in network namespaces that an emulated path joins.
+//! `lacuna wan`: runs two programs in network namespaces that an emulated path joins, or many in those of an
+//! emulated LAN.
 
 mod conditions;
+mod lan;
 mod programs;
 mod report;
 mod timeline;
@@ -9,10 +11,10 @@ mod values;
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, conclude};
 use crate::{interrupt, units, upfront};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use conditions::{Change, ChangeSpec, Conditions};
 use lacuna_wan::{
-    Direction, HostConfig, HostError, Outcome, Report, Side, Wan, WanConfig, WanError,
+    Direction, HostConfig, HostError, LanConfig, Outcome, Report, Side, Wan, WanConfig, WanError,
 };
 use programs::{Ended, Running, exit_code, wait_until_ready};
 use report::RunResult;
@@ -31,7 +33,13 @@ Examples:
   lacuna wan run --rate 1gbit --rtt 40ms --at '5s loss=100%' --at '8s loss=0' \\
       -- SERVER -- CLIENT            dark from 5 s to 8 s
   lacuna wan shell --rtt 100ms -- iperf3 -s
-                                     a shell in the client's host";
+                                     a shell in the client's host
+  lacuna wan run --topology lan --hosts 4 --rate 1gbit --loss 1e-2 \\
+      -- LISTENER -- LISTENER -- LISTENER -- SENDER
+                                     a LAN: broadcasts of host 4 reach hosts 1 to 3,
+                                     each of which loses by itself
+  lacuna wan run --topology lan --hosts 9 -- SERVER -- CLIENT
+                                     a server in host 1, clients in hosts 2 to 9";
 
 const HOSTS: &str = "\
 Hosts: the server's address is 10.77.0.1 (fd77::1), the client's 10.77.0.2
@@ -52,7 +60,30 @@ to be root. Everything in the hosts ends with this command, however it ends.
 Exit code: the client's (128 + N if signal N ended it); else 2 usage, 5 this
 machine, 130 interrupted.";
 
-/// Run programs in two hosts on this machine, joined by an emulated long path.
+const LAN: &str = "\
+A LAN (--topology lan): hosts 1 to N have the addresses 10.77.0.1 to 10.77.0.N
+(fd77::1 ..., in hexadecimal) and a switch between them: what is for one goes to
+that one, what is for all (10.77.0.255, 255.255.255.255) or for a group goes to
+all others. The path's options are for the way from the switch to each host, by
+random numbers of its own: of a broadcast each host loses others; half of --rtt
+is the way from any host to any other. ARP and neighbour discovery are packets
+like others.
+  The first command runs in host 1, the second in host 2, and the last in all
+hosts that are left. The programs of the last command start when something
+listens in each host before (--ready), and the run ends when they have all
+ended. What they print goes to standard output, all else to standard error, each
+line behind the host's number; with --quiet as it is.
+  LACUNA_WAN_HOST, LACUNA_WAN_HOSTS  the host's number, and how many there are
+  LACUNA_WAN_ADDR, LACUNA_WAN_SERVER its own address, that of host 1
+  LACUNA_WAN_ADDRS, LACUNA_WAN_PEERS those of all hosts, of all others
+  LACUNA_WAN_BROADCAST               the address of all
+  LACUNA_WAN_DEVICE, LACUNA_WAN_MTU  as above
+  LACUNA_WAN_PIDS                    a process of each host, in order
+Exit code: the first that is not 0 of the last command's programs, in the order
+of hosts; else as above.";
+
+/// Run programs in two hosts on this machine, joined by an emulated long path,
+/// or in many, joined by an emulated LAN.
 ///
 /// Each host is a network namespace. The path between them has a rate, a queue,
 /// a delay, losses and more, each way by itself, for IP packets of any protocol.
@@ -65,10 +96,11 @@ pub(crate) struct WanArgs {
 
 #[derive(Debug, Subcommand)]
 enum WanCommand {
-    /// Start a server and a client, and tell what the path did
+    /// Start a server and a client, or the programs of a LAN, and tell what the path did
     #[command(
-        override_usage = "lacuna wan run [OPTIONS] -- SERVER [ARGS] -- CLIENT [ARGS]",
-        after_help = format!("{EXAMPLES}\n\n{HOSTS}\n\n{}", units::HELP)
+        override_usage = "lacuna wan run [OPTIONS] -- SERVER [ARGS] -- CLIENT [ARGS]\n       \
+                          lacuna wan run --topology lan [--hosts N] [OPTIONS] -- PROGRAM [ARGS] [-- PROGRAM [ARGS]]...",
+        after_help = format!("{EXAMPLES}\n\n{HOSTS}\n\n{LAN}\n\n{}", units::HELP)
     )]
     Run(RunArgs),
     /// Open a shell in the client's host
@@ -115,11 +147,26 @@ struct PathArgs {
     ready: Duration,
 }
 
+/// How hosts are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Topology {
+    /// Two hosts, by a path
+    Path,
+    /// Many hosts, by a switch
+    Lan,
+}
+
 #[derive(Debug, Args)]
 struct RunArgs {
     #[command(flatten)]
     path: PathArgs,
-    /// The server's command line, --, and the client's
+    /// How the hosts are joined
+    #[arg(long, value_enum, default_value = "path")]
+    topology: Topology,
+    /// Hosts of a LAN, 2 to 100; as many as there are commands if not given
+    #[arg(long, value_parser = units::count(LanConfig::HOSTS), value_name = "N")]
+    hosts: Option<u8>,
+    /// The server's command line, --, and the client's; of a LAN the programs of hosts 1, 2, ...
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     words: Vec<String>,
 }
@@ -135,7 +182,14 @@ struct ShellArgs {
 
 pub(crate) fn run(args: &WanArgs, output: Output) -> Result<ExitCode, Failure> {
     match &args.command {
+        WanCommand::Run(args) if args.topology == Topology::Lan => {
+            lan::run(&args.path, args.hosts, &args.words, output)
+        }
         WanCommand::Run(args) => {
+            if args.hosts.is_some_and(|hosts| hosts != 2) {
+                let text = "a path joins two hosts: --hosts is for --topology lan";
+                return Err(Failure::Usage(text.to_owned()));
+            }
             let (server, client) = split(&args.words)?;
             run_programs(&args.path, Some(server), client, output)
         }

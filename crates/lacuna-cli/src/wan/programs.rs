@@ -1,20 +1,24 @@
-//! The programs in the hosts: started in order, watched, and ended.
+//! The programs in the hosts: started in order, watched, and ended. Their output goes where it belongs: through,
+//! behind the name of the host, or into the result.
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
-use lacuna::datapath::limit::Said;
+use lacuna::datapath::limit;
 use lacuna_service::thread;
 use lacuna_wan::{Outcome, Program, Side, Wan};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Most output of a program that is kept for `--json`.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+
+/// Longest piece of a line that is written at a time behind the name of its host.
+const LINE_BYTES_MAX: u64 = 16 << 10;
 
 /// How long a program may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,6 +32,25 @@ pub(super) struct Running {
     program: Program,
     /// Reads the program's standard output, if it is kept.
     output: Option<JoinHandle<Vec<u8>>>,
+    /// Write what it says behind the name of its host.
+    tellers: Vec<JoinHandle<()>>,
+}
+
+/// A standard stream of this process.
+#[derive(Clone, Copy)]
+pub(super) enum Stream {
+    Output,
+    Error,
+}
+
+/// What becomes of a program's standard output.
+pub(super) enum Said {
+    /// It goes through.
+    Through(Stream),
+    /// It goes behind this prefix, as does what the program writes to standard error.
+    Behind(String, Stream),
+    /// It is kept; what the program writes to standard error goes behind this prefix, if there is one.
+    Kept(Option<String>),
 }
 
 /// How a program ended.
@@ -51,37 +74,87 @@ impl Running {
         let [name, arguments @ ..] = words else {
             return Err(Failure::Usage("a program without a name".to_owned()));
         };
-        let failure = |error: io::Error| {
-            let why = Said(&error);
-            Failure::Local(format!("cannot start the {} {name}: {why}", side.name()))
-        };
         let mut command = Command::new(name);
         command.args(arguments);
         let host = wan.host(side);
-        host.place(&mut command).map_err(failure)?;
+        host.place(&mut command).map_err(|error| unstarted(side.name(), name, &error))?;
         command.env("LACUNA_WAN_PEER_PID", wan.host(side.other()).pid().to_string());
         if side == Side::Server {
             command.stdin(Stdio::null());
         }
-        if output.json {
-            command.stdout(Stdio::piped());
-        } else if side == Side::Server {
-            let notes = io::stderr().as_fd().try_clone_to_owned().map_err(failure)?;
-            command.stdout(notes);
+        let said = match (output.json, side) {
+            (true, _) => Said::Kept(None),
+            (false, Side::Server) => Said::Through(Stream::Error),
+            (false, Side::Client) => Said::Through(Stream::Output),
+        };
+        Self::spawn(command, words, side.name(), said)
+    }
+
+    /// Starts a program that has been placed in a host. `who` it is, for errors.
+    pub(super) fn spawn(
+        mut command: Command,
+        words: &[String],
+        who: &str,
+        said: Said,
+    ) -> Result<Self, Failure> {
+        let failure = |error: io::Error| unstarted(who, &words[0], &error);
+        match &said {
+            Said::Through(Stream::Output) => {}
+            Said::Through(Stream::Error) => {
+                let notes = io::stderr().as_fd().try_clone_to_owned().map_err(failure)?;
+                command.stdout(notes);
+            }
+            Said::Behind(..) | Said::Kept(Some(_)) => {
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            }
+            Said::Kept(None) => {
+                command.stdout(Stdio::piped());
+            }
         }
         let mut child = command.spawn().map_err(failure)?;
         let program = Program::new(&child).map_err(failure)?;
-        let mut running = Self { words: words.to_vec(), program, output: None };
-        if let Some(stdout) = child.stdout.take() {
-            match thread::start("lacuna-output", move || keep(stdout)) {
-                Ok(thread) => running.output = Some(thread),
-                Err(error) => {
-                    running.end()?;
-                    return Err(error.into());
-                }
+        let mut running = Self { words: words.to_vec(), program, output: None, tellers: vec![] };
+        match running.listen(&mut child, said) {
+            Ok(()) => Ok(running),
+            Err(failure) => {
+                running.end()?;
+                Err(failure)
             }
         }
-        Ok(running)
+    }
+
+    /// Starts the threads that read what it says.
+    fn listen(&mut self, child: &mut Child, said: Said) -> Result<(), Failure> {
+        let (prefix, stream) = match said {
+            Said::Through(_) => return Ok(()),
+            Said::Behind(prefix, stream) => (Some(prefix), Some(stream)),
+            Said::Kept(prefix) => (prefix, None),
+        };
+        if let Some(stdout) = child.stdout.take() {
+            match (&prefix, stream) {
+                (Some(prefix), Some(stream)) => {
+                    let prefix = prefix.clone();
+                    let tell = move || tell(stdout, &prefix, stream);
+                    self.tellers.push(thread::start("lacuna-output", tell)?);
+                }
+                _ => self.output = Some(thread::start("lacuna-output", move || keep(stdout))?),
+            }
+        }
+        if let (Some(prefix), Some(stderr)) = (prefix, child.stderr.take()) {
+            let tell = move || tell(stderr, &prefix, Stream::Error);
+            self.tellers.push(thread::start("lacuna-output", tell)?);
+        }
+        Ok(())
+    }
+
+    /// Its name, as it was given.
+    pub(super) fn name(&self) -> &str {
+        &self.words[0]
+    }
+
+    /// Asks the program to end.
+    pub(super) fn terminate(&self) {
+        self.program.terminate();
     }
 
     /// The outcome, if it ends within `timeout`.
@@ -110,6 +183,10 @@ impl Running {
     pub(super) fn ended(self, outcome: Outcome) -> Ended {
         let output = self.output.and_then(|output| output.join().ok());
         let output = output.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        for teller in self.tellers {
+            // It has nothing to give back.
+            let _ = teller.join();
+        }
         Ended { words: self.words, outcome, output }
     }
 }
@@ -139,6 +216,31 @@ pub(super) fn wait_until_ready(
         }
     }
     Ok(())
+}
+
+/// A program that was not started.
+pub(super) fn unstarted(who: &str, name: &str, error: &io::Error) -> Failure {
+    Failure::Local(format!("cannot start the {who} {name}: {}", limit::Said(error)))
+}
+
+/// Writes each line behind a prefix, until the end.
+fn tell(from: impl Read, prefix: &str, stream: Stream) {
+    let mut from = BufReader::new(from);
+    let mut line = vec![];
+    loop {
+        line.clear();
+        line.extend_from_slice(prefix.as_bytes());
+        match (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) if line.ends_with(b"\n") => {}
+            Ok(_) => line.push(b'\n'),
+        }
+        // Where nobody reads, the program is still read, so that it does not block on a full pipe.
+        let _ = match stream {
+            Stream::Output => io::stdout().lock().write_all(&line),
+            Stream::Error => io::stderr().lock().write_all(&line),
+        };
+    }
 }
 
 /// Reads to the end and keeps the beginning.

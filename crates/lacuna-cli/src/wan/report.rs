@@ -34,6 +34,15 @@ pub(super) struct RunResult {
 struct WayResult {
     /// The direction at the start, in words.
     path: String,
+    /// Frames lost before the path, because this host was too slow.
+    device_dropped_frames: u64,
+    #[serde(flatten)]
+    counts: WayCounts,
+}
+
+/// What one way did.
+#[derive(Debug, Serialize)]
+pub(super) struct WayCounts {
     sent_packets: u64,
     sent_bytes: u64,
     delivered_packets: u64,
@@ -43,8 +52,6 @@ struct WayResult {
     loss_bursts: u64,
     queue_dropped: u64,
     held_dropped: u64,
-    /// Frames lost before the path, because this host was too slow.
-    device_dropped_frames: u64,
     duplicated: u64,
     reordered: u64,
     corrupted: u64,
@@ -58,7 +65,7 @@ struct WayResult {
 }
 
 #[derive(Debug, Serialize)]
-struct ProgramResult {
+pub(super) struct ProgramResult {
     command: Vec<String>,
     exit_code: Option<i32>,
     signal: Option<i32>,
@@ -104,6 +111,15 @@ impl WayResult {
     fn new(way: &WayConfig, counters: &WayCounters, device_drops: u64, elapsed_s: f64) -> Self {
         Self {
             path: describe(way),
+            device_dropped_frames: device_drops,
+            counts: WayCounts::new(counters, elapsed_s),
+        }
+    }
+}
+
+impl WayCounts {
+    pub(super) fn new(counters: &WayCounters, elapsed_s: f64) -> Self {
+        Self {
             sent_packets: counters.sent_packets,
             sent_bytes: counters.sent_bytes,
             delivered_packets: counters.delivered_packets,
@@ -113,7 +129,6 @@ impl WayResult {
             loss_bursts: counters.loss_bursts,
             queue_dropped: counters.queue_dropped,
             held_dropped: counters.held_dropped,
-            device_dropped_frames: device_drops,
             duplicated: counters.duplicated,
             reordered: counters.reordered,
             corrupted: counters.corrupted,
@@ -129,7 +144,7 @@ impl WayResult {
 }
 
 impl ProgramResult {
-    fn new(ended: &Ended) -> Self {
+    pub(super) fn new(ended: &Ended) -> Self {
         let outcome = &ended.outcome;
         Self {
             command: ended.words.clone(),
@@ -158,7 +173,12 @@ pub(super) fn introduce(ways: &[WayConfig; 2], host: &Host, seed: u64) -> String
 /// Results of a run for people.
 pub(super) fn text(report: &Report, server: Option<&Ended>, client: &Ended) -> String {
     let elapsed_s = report.total.elapsed.as_secs_f64();
-    let mut lines = vec![table(report, elapsed_s)];
+    let rows: Vec<_> = Direction::ALL
+        .iter()
+        .zip(&report.total.ways)
+        .map(|(direction, counters)| (direction.name().replace('_', " "), counters))
+        .collect();
+    let mut lines = vec![table(&rows, elapsed_s)];
     for (drops, way) in report.device_drops.iter().zip(["to the server", "to the client"]) {
         if *drops > 0 {
             lines.push(format!(
@@ -168,14 +188,7 @@ pub(super) fn text(report: &Report, server: Option<&Ended>, client: &Ended) -> S
     }
     for (side, ended) in [("server", server), ("client", Some(client))] {
         let Some(ended) = ended else { continue };
-        let outcome = &ended.outcome;
-        lines.push(format!(
-            "{side} {}: {} after {}, {} of processor time",
-            ended.words[0],
-            show_status(outcome.status),
-            show_time(outcome.took.as_secs_f64()),
-            show_time((outcome.user + outcome.system).as_secs_f64()),
-        ));
+        lines.push(ending(side, ended));
     }
     lines.push(format!(
         "emulator: {} of processor time in {}",
@@ -185,8 +198,20 @@ pub(super) fn text(report: &Report, server: Option<&Ended>, client: &Ended) -> S
     lines.join("\n")
 }
 
-/// The counters; columns of zeros are left out.
-fn table(report: &Report, elapsed_s: f64) -> String {
+/// How a program ended, in a line.
+pub(super) fn ending(who: &str, ended: &Ended) -> String {
+    let outcome = &ended.outcome;
+    format!(
+        "{who} {}: {} after {}, {} of processor time",
+        ended.words[0],
+        show_status(outcome.status),
+        show_time(outcome.took.as_secs_f64()),
+        show_time((outcome.user + outcome.system).as_secs_f64()),
+    )
+}
+
+/// The counters of ways, each with its name; columns of zeros are left out.
+pub(super) fn table(rows: &[(String, &WayCounters)], elapsed_s: f64) -> String {
     type Column = (&'static str, fn(&WayCounters) -> u64);
     const COUNTS: [Column; 9] = [
         ("lost", |counters| counters.lost),
@@ -199,17 +224,16 @@ fn table(report: &Report, elapsed_s: f64) -> String {
         ("refused", |counters| counters.refused),
         ("malformed", |counters| counters.malformed_frames),
     ];
-    let ways = &report.total.ways;
     let counts: Vec<&Column> =
-        COUNTS.iter().filter(|(_, count)| ways.iter().any(|way| count(way) > 0)).collect();
+        COUNTS.iter().filter(|(_, count)| rows.iter().any(|(_, way)| count(way) > 0)).collect();
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let mut header = vec!["", "packets"];
     header.extend(counts.iter().map(|(name, _)| *name));
     header.extend(["delivered", "mean rate", "queue mean", "max"]);
     table.set_header(header);
-    for (direction, counters) in Direction::ALL.iter().zip(ways) {
-        let mut row = vec![direction.name().replace('_', " "), counters.sent_packets.to_string()];
+    for (name, counters) in rows {
+        let mut row = vec![name.clone(), counters.sent_packets.to_string()];
         row.extend(counts.iter().map(|(_, count)| count(counters).to_string()));
         row.push(show_bytes(counters.delivered_bytes));
         row.push(show_rate(counters.delivered_bytes as f64 * 8.0 / elapsed_s.max(1e-9)));
