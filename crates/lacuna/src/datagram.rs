@@ -182,6 +182,10 @@ impl Context {
             ..UdpConfig::new(local)
         })?;
         let local = datapath.local_addr();
+        let datapath = match &self.config().wrap {
+            Some(wrap) => wrap(0, datapath),
+            None => datapath,
+        };
         let seed = getrandom::u64().map_err(|error| ContextError::System {
             what: "random numbers",
             source: std::io::Error::other(error),

@@ -4,8 +4,10 @@ use lacuna::datagram::{
     ControlReason, Done, Ended, Operation, QueuePair, RecvWork, SendWork, Settings, Space, Target,
     Verb,
 };
-use lacuna::{Context, ContextConfig, Progress, Region, RegionOptions, Rights};
+use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
+use lacuna::{Context, ContextConfig, Progress, Region, RegionOptions, Rights, Wrap};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -122,4 +124,28 @@ fn a_read_of_nobody_ends_by_its_deadline() {
     let done = near.wait(WAIT).unwrap();
     assert_eq!((done.id, done.bytes), (1, 0));
     assert_eq!(done.status, Err(lacuna::datagram::Failure::Deadline));
+}
+
+#[test]
+fn the_wrap_of_a_context_goes_around_the_datapath_of_its_queue_pairs() {
+    let links = Arc::new(Mutex::new(Vec::new()));
+    let kept = links.clone();
+    let wrap: Wrap = Arc::new(move |_, inner| {
+        let loss = Loss::Independent(Fraction::always());
+        let impaired = Impair::new(inner, Impairment { loss, ..Impairment::default() }, 1);
+        kept.lock().unwrap().push(impaired.counters_handle());
+        Box::new(impaired)
+    });
+    let context = Context::new(ContextConfig { wrap: Some(wrap), ..ContextConfig::default() });
+    let near = context.unwrap().datagram_queue_pair(&Settings::default()).unwrap();
+    let far = queue_pair(Progress::default());
+    let to_far = near.peer(far.local_addr()).unwrap();
+    near.post_send(SendWork::new(1, to_far, Verb::Send { data: pattern(100).into() })).unwrap();
+    assert_eq!(near.wait(WAIT).unwrap().status, Ok(()));
+    let lost = || links.lock().unwrap().iter().map(|link| link.read().lost).sum::<u64>();
+    let begin = Instant::now();
+    while lost() == 0 {
+        assert!(begin.elapsed() < WAIT, "no packet went through the wrap");
+    }
+    assert_eq!((lost(), far.stats().packets_taken), (1, 0));
 }
