@@ -160,7 +160,7 @@ struct Prepared {
 
 impl Prepared {
     fn new(args: &ClientArgs, stop: &dyn Fn() -> bool, output: Output) -> Result<Self, Failure> {
-        let all = rc::of_all(&args.request(), args.queue_pairs.into());
+        let all = args.request().times(args.queue_pairs.into());
         let zeroed = || memory::zeroed(all.region_bytes() as usize);
         if args.verb == Verb::Read {
             sending::check_memory(args, output)?;

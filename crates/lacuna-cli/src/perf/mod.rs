@@ -16,6 +16,7 @@
 mod client;
 mod cpu;
 mod give_up;
+mod idle;
 mod pattern;
 mod ping;
 mod protocol;
@@ -30,6 +31,7 @@ mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod verb;
 
 use crate::capture::CaptureArgs;

@@ -252,6 +252,12 @@ impl Request {
         (number % u64::from(self.inflight.max(1))).saturating_mul(self.stride_bytes())
     }
 
+    /// The same for several queue pairs: the places of each follow those of the one before.
+    pub(super) fn times(&self, count: usize) -> Self {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Self { inflight: self.inflight.saturating_mul(count), ..*self }
+    }
+
     /// Bytes of a region with all places.
     pub(super) fn region_bytes(&self) -> u64 {
         self.stride_bytes().saturating_mul(self.inflight.into())

@@ -172,11 +172,11 @@ impl Session<'_> {
         }
         let count = client.map_or(1, Described::count);
         let mut memory = match verb {
-            Verb::Send => lend_region(&rc::of_all(&rc::places_of(request), count)),
-            Verb::Write | Verb::WriteImm | Verb::Read => lend_region(&rc::of_all(request, count)),
+            Verb::Send => lend_region(&rc::places_of(request).times(count)),
+            Verb::Write | Verb::WriteImm | Verb::Read => lend_region(&request.times(count)),
         }?;
         if verb == Verb::Read {
-            let all = rc::of_all(request, count);
+            let all = request.times(count);
             for number in 0..u64::from(all.inflight) {
                 let at = all.place(number) as usize;
                 let place = memory.get_mut(at..at + request.size_bytes as usize);
