@@ -78,7 +78,9 @@ impl<'a> Requests<'a> {
         Ok(match self.args.verb {
             Verb::Send => rc::Verb::Send { data, immediate: None },
             Verb::WriteImm => rc::Verb::Write { data, remote, immediate: Some(number as u32) },
-            Verb::Write | Verb::Read => rc::Verb::Write { data, remote, immediate: None },
+            Verb::Write | Verb::WriteRecord | Verb::Read => {
+                rc::Verb::Write { data, remote, immediate: None }
+            }
         })
     }
 }

@@ -231,6 +231,7 @@ pub(super) fn facts(
             chosen: chosen(stats),
             repairs: Repairs::of(stats),
         }),
+        datagrams: None,
     }
 }
 

@@ -96,7 +96,7 @@ impl<'a> Served<'a> {
             Verb::Send => at..at + self.request.size_bytes,
             // The write itself says where it goes.
             Verb::WriteImm => 0..0,
-            Verb::Write | Verb::Read => return Ok(()),
+            Verb::Write | Verb::WriteRecord | Verb::Read => return Ok(()),
         };
         let into = self.region.slice(range).map_err(|error| Failure::Local(error.to_string()))?;
         let posted = self.ends.all[line].post_recv(RecvWork { id: number, into });
@@ -107,7 +107,7 @@ impl<'a> Served<'a> {
     fn place(&self, line: usize, number: u64) -> u64 {
         let each = match self.verb {
             Verb::Send => places_of(self.request),
-            Verb::Write | Verb::WriteImm | Verb::Read => *self.request,
+            _ => *self.request,
         };
         let inflight = u64::from(each.inflight.max(1));
         each.times(self.ends.all.len()).place(line as u64 * inflight + number % inflight)
