@@ -81,6 +81,13 @@ pub(crate) struct Captured {
     error: Option<String>,
 }
 
+impl CaptureArgs {
+    /// Whether packets are captured.
+    pub(crate) fn is_on(&self) -> bool {
+        self.pcap.is_some()
+    }
+}
+
 impl Capture {
     /// Creates the file, if requested, and notes which parts are not from the wire.
     pub(crate) fn open(

@@ -50,23 +50,37 @@ impl Lab<'_> {
     /// # Errors
     /// When it was told to stop.
     pub fn run(&self, workloads: &[Workload], seeds: u64) -> Result<Vec<Measured>, Stopped> {
+        let runs: Vec<Workload> = workloads
+            .iter()
+            .flat_map(|workload| {
+                (0..seeds).map(|seed| Workload { seed: workload.seed + seed, ..workload.clone() })
+            })
+            .collect();
+        let measured = self.each(&runs, |workload| workload.run(self.stop))?;
+        let seeds = seeds.max(1) as usize;
+        Ok(measured.chunks(seeds).map(|runs| Measured::pooled(runs.to_vec())).collect())
+    }
+
+    /// Does each of these, on all cores; `one` is `None` if it was told to stop.
+    ///
+    /// # Errors
+    /// When it was told to stop.
+    pub fn each<W: Sync, M: Send>(
+        &self,
+        runs: &[W],
+        one: impl Fn(&W) -> Option<M> + Sync,
+    ) -> Result<Vec<M>, Stopped> {
         let done = AtomicUsize::new(0);
-        let runs: Vec<(usize, u64)> =
-            (0..workloads.len()).flat_map(|at| (0..seeds).map(move |seed| (at, seed))).collect();
         (self.progress)(0, runs.len());
-        let measured: Option<Vec<Measured>> = runs
+        let measured: Option<Vec<M>> = runs
             .par_iter()
             .with_max_len(1)
-            .map(|(at, seed)| {
-                let workload = &workloads[*at];
-                let seed = workload.seed + seed;
-                let measured = Workload { seed, ..workload.clone() }.run(self.stop)?;
+            .map(|run| {
+                let measured = one(run)?;
                 (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, runs.len());
                 Some(measured)
             })
             .collect();
-        let measured = measured.ok_or(Stopped)?;
-        let seeds = seeds.max(1) as usize;
-        Ok(measured.chunks(seeds).map(|runs| Measured::pooled(runs.to_vec())).collect())
+        measured.ok_or(Stopped)
     }
 }

@@ -5,6 +5,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`lowar`] | figures 3 and 9 to 13 of LoWAR |
+//! | [`iwarp`] | figures 5, 6, 8 and 9 of datagram-iWARP |
 //! | [`connections`] | reliable connections between two hosts in virtual time |
 //! | [`cells`] | many workloads at once |
 //! | [`outcome`] | the numbers, the paper's statements, how they stand |
@@ -16,5 +17,6 @@
 
 pub mod cells;
 pub mod connections;
+pub mod iwarp;
 pub mod lowar;
 pub mod outcome;

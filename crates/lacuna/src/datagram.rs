@@ -26,7 +26,7 @@ mod worker;
 use crate::address::ScopedIp;
 use crate::clock::{Clock, after};
 use crate::completion::{CompletionQueue, DatagramSink};
-use crate::context::{Context, Progress};
+use crate::context::{Context, Progress, Wrap};
 use crate::error::ContextError;
 use crate::handles::SLEEP_MAX;
 use lacuna_datagram::{Config, Endpoint, ReliableConfig};
@@ -279,7 +279,7 @@ impl Context {
             Progress::Manual => None,
         };
         let count = if spin.is_some() { settings.workers.max(1) } else { 1 };
-        let (sockets, groups) = bind(settings, count)?;
+        let (sockets, groups) = bind(settings, count, self.config().wrap.as_ref())?;
         let local = sockets[0].local_addr();
         let seed = getrandom::u64().map_err(|error| ContextError::System {
             what: "random numbers",
@@ -307,7 +307,7 @@ impl Context {
                 .map_err(|source| ContextError::System { what: "a wake-up descriptor", source })?;
             let is_first = wakers.is_empty();
             let spin = spin.unwrap_or_default();
-            workers.push(Worker::new(self.clock(), Box::new(socket), waiter, spin, is_first));
+            workers.push(Worker::new(self.clock(), socket, waiter, spin, is_first));
             wakers.push(waker);
         }
         let waker = wakers.remove(0);
@@ -344,10 +344,14 @@ impl Context {
 }
 
 /// Binds as many sockets as there are workers, to one port.
-fn bind(settings: &Settings, count: usize) -> Result<(Vec<Udp>, Groups), Error> {
+fn bind(
+    settings: &Settings,
+    count: usize,
+    wrap: Option<&Wrap>,
+) -> Result<(Vec<Box<dyn Datapath>>, Groups), Error> {
     let mut local = settings.bind.at_port(settings.port.unwrap_or(0));
-    let mut sockets = Vec::new();
-    for _ in 0..count {
+    let (mut sockets, mut groups) = (Vec::<Box<dyn Datapath>>::new(), None);
+    for at in 0..count {
         let socket = Udp::bind(UdpConfig {
             receive_buffer_bytes: settings.receive_buffer_bytes,
             offload: Offload::Auto,
@@ -360,9 +364,16 @@ fn bind(settings: &Settings, count: usize) -> Result<(Vec<Udp>, Groups), Error> 
             ..UdpConfig::new(local)
         })?;
         local.set_port(socket.local_addr().port());
-        sockets.push(socket);
+        if groups.is_none() {
+            groups = Some(socket.groups().map_err(Error::Multicast)?);
+        }
+        let socket: Box<dyn Datapath> = Box::new(socket);
+        sockets.push(match wrap {
+            Some(wrap) => wrap(at as u8, socket),
+            None => socket,
+        });
     }
-    let groups = sockets[0].groups().map_err(Error::Multicast)?;
+    let groups = groups.expect("one socket at least");
     let Multicast { ttl, loops, interface } = settings.multicast;
     groups.set_ttl(ttl).map_err(Error::Multicast)?;
     groups.set_loop(loops).map_err(Error::Multicast)?;

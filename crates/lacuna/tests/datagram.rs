@@ -4,10 +4,13 @@ use lacuna::datagram::{
     ControlReason, Done, Ended, Failure, Full, Multicast, Operation, PostError, QueuePair,
     RecvWork, Reliable, SendWork, Settings, Space, Target, ValidMemory, Verb, WorkError,
 };
+use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna::{
     Completion, Context, ContextConfig, Outcome, Progress, Region, RegionOptions, Rights, ScopedIp,
+    Wrap,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -362,4 +365,29 @@ fn several_workers_on_one_port_take_what_many_peers_send() {
     }
     assert_eq!(sources.len(), 10);
     assert!(sources.values().all(|count| *count == 10), "{sources:?}");
+}
+
+#[test]
+fn the_wrap_of_a_context_goes_around_the_datapath_of_its_queue_pairs() {
+    let links = Arc::new(Mutex::new(Vec::new()));
+    let kept = links.clone();
+    let wrap: Wrap = Arc::new(move |_, inner| {
+        let loss = Loss::Independent(Fraction::always());
+        let impaired = Impair::new(inner, Impairment { loss, ..Impairment::default() }, 1);
+        kept.lock().unwrap().push(impaired.counters_handle());
+        Box::new(impaired)
+    });
+    let context = Context::new(ContextConfig { wrap: Some(wrap), ..ContextConfig::default() });
+    let settings = Settings { controller: None, ..Settings::default() };
+    let near = context.unwrap().datagram_queue_pair(&settings).unwrap();
+    let far = queue_pair(Progress::default());
+    let to_far = near.peer(far.local_addr()).unwrap();
+    near.post_send(SendWork::new(1, to_far, Verb::Send { data: pattern(100).into() })).unwrap();
+    assert_eq!(near.wait(WAIT).unwrap().status, Ok(()));
+    let lost = || links.lock().unwrap().iter().map(|link| link.read().lost).sum::<u64>();
+    let begin = Instant::now();
+    while lost() == 0 {
+        assert!(begin.elapsed() < WAIT, "no packet went through the wrap");
+    }
+    assert_eq!((lost(), far.stats().packets_taken), (1, 0));
 }

@@ -1,6 +1,7 @@
 //! The client: opens a session, announces the measurement, measures on a second connection, and
 //! reports both ends' counters.
 
+use super::datagram::{self, Ends, Offered};
 use super::ping::Pings;
 use super::protocol::{
     ANSWERED_WITHIN, Answer, Awaited, Counters, Opening, TalkError, send, send_within,
@@ -74,7 +75,7 @@ pub(super) fn measure(
         channels: args.end.channels,
         progress: args.end.progress(),
         datapath: args.end.datapath(),
-        wrap,
+        wrap: wrap.clone().filter(|_| !args.is_datagram()),
         ..ContextConfig::default()
     });
     let reached = connect(&args.host, &sockets, session, stop);
@@ -89,7 +90,11 @@ pub(super) fn measure(
         let memory = Prepared { buffers, sink: None };
         return measure_rc(args, &session, (memory, sink), stop, output);
     }
-    let (key, _) = ask(args, &session, (sink.as_ref(), None), stop)?;
+    if args.is_datagram() {
+        let memory = Prepared { buffers, sink: None };
+        return measure_datagrams(args, &session, (memory, sink), wrap, stop, output);
+    }
+    let Agreed { key, .. } = ask(args, &session, (sink.as_ref(), None), stop)?;
     let measured = connect_again(&context, session.peer(), config, stop)?;
     output.note(&start_line(&measured));
 
@@ -134,7 +139,7 @@ fn measure_rc(
     output: Output,
 ) -> Result<Report, Failure> {
     let (qp, described) = rc::open(args, session)?;
-    let (key, server) = ask(args, session, (None, Some(described)), stop)?;
+    let Agreed { key, rc: server, .. } = ask(args, session, (None, Some(described)), stop)?;
     rc::connect(args, &qp, session, server)?;
     output.note(&rc::start_line(args, session));
     let refused_before = session.stats().context.refused_by_datapath;
@@ -150,6 +155,48 @@ fn measure_rc(
     Ok(Report::new(args, rc::facts(args, session, &stats, refused), result, counters, cpu_s))
 }
 
+/// The same over datagram queue pairs.
+fn measure_datagrams(
+    args: &ClientArgs,
+    session: &Connection,
+    (memory, sink): (Prepared, Option<Region>),
+    wrap: Option<Wrap>,
+    stop: &dyn Fn() -> bool,
+    output: Output,
+) -> Result<Report, Failure> {
+    let asked = datagram::asked(args, session);
+    let Agreed { datagram, .. } = ask(args, session, (None, None), stop)?;
+    let offered = datagram.ok_or_else(|| {
+        let text = format!("{} is of an older version, which has no --qp ud: update it", args.host);
+        Failure::Network(text)
+    })?;
+    let ends = Ends::open(args, session, asked.packet_bytes(), &offered, wrap)?;
+    output.note(&datagram::start_line(args, session));
+    let cpu_before_s = cpu::process_s();
+    let requests =
+        datagram::Requests::new(args, &ends, offered, memory.buffers, sink.as_ref(), output);
+    let mut result = Sending::new(args, requests, stop).run();
+    let cpu_s = cpu::process_s() - cpu_before_s;
+    let stats = ends.stats();
+    if args.verb == Verb::Read {
+        let duplicate_packets = stats.discards.duplicate;
+        result.received = Some(Counters { duplicate_packets, ..Counters::default() });
+    }
+    let counters = counters(session, &mut result, stop);
+    result.name_host(&args.host);
+    let facts = datagram::facts(args, session, &stats, result.messages);
+    Ok(Report::new(args, facts, result, counters, cpu_s))
+}
+
+/// What the server has agreed to.
+#[derive(Default)]
+struct Agreed {
+    /// The key of its region, if it has one for this client.
+    key: Option<u32>,
+    rc: Option<Described>,
+    datagram: Option<Offered>,
+}
+
 /// Memory of this end, made before a server is involved.
 struct Prepared {
     /// Messages to send or to write.
@@ -160,7 +207,7 @@ struct Prepared {
 
 impl Prepared {
     fn new(args: &ClientArgs, stop: &dyn Fn() -> bool, output: Output) -> Result<Self, Failure> {
-        let all = rc::of_all(&args.request(), args.queue_pairs.into());
+        let all = args.request().times(args.lines().into());
         let zeroed = || memory::zeroed(all.region_bytes() as usize);
         if args.verb == Verb::Read {
             sending::check_memory(args, output)?;
@@ -177,25 +224,28 @@ fn register(context: &Context, memory: Vec<u8>) -> Result<Region, Failure> {
     context.register(memory, options).map_err(|error| Failure::Local(error.to_string()))
 }
 
-/// Announces the measurement and waits for the server's consent. Returns the key of its region, if it has
-/// one for this client.
+/// Announces the measurement and waits for the server's consent.
 fn ask(
     args: &ClientArgs,
     session: &Connection,
     (sink, rc): (Option<&Region>, Option<Described>),
     stop: &dyn Fn() -> bool,
-) -> Result<(Option<u32>, Option<Described>), Failure> {
+) -> Result<Agreed, Failure> {
     let host = &args.host;
-    let terms = args.terms(sink, rc);
-    let (is_plain, needs_key) = (terms.is_none(), args.verb.is_one_sided() || args.is_rc());
+    let datagram = args.is_datagram().then(|| datagram::asked(args, session));
+    let terms = args.terms(sink, rc, datagram);
+    let needs_key = (args.verb.is_one_sided() || args.is_rc()) && !args.is_datagram();
+    let is_plain = terms.is_none();
     let request = Opening { request: args.request(), terms };
     let answer = Awaited::<Answer>::post(session).map_err(TalkError::from);
     send(session, &request).map_err(|failure| {
         Failure::Network(format!("{host} took no request ({failure}): is it lacuna perf server?"))
     })?;
     match answer.and_then(|answer| answer.wait(ANSWERED_WITHIN, stop)) {
-        Ok(Answer::Ready) if is_plain => Ok((None, None)),
-        Ok(Answer::Agreed { key, rc }) if key.is_some() || !needs_key => Ok((key, rc)),
+        Ok(Answer::Ready) if is_plain => Ok(Agreed::default()),
+        Ok(Answer::Agreed { key, rc, datagram }) if key.is_some() || !needs_key => {
+            Ok(Agreed { key, rc, datagram })
+        }
         Ok(Answer::Ready | Answer::Agreed { .. }) => Err(Failure::Network(format!(
             "{host} is of an older version, which measures plain sends alone: update it, or leave out {}",
             args.beyond_plain().join(", ")

@@ -12,10 +12,13 @@
 //! | `ping` | `region` | write with immediate, back and forth |
 //! | `sending`, `reads` | `region` | read |
 //! | `rc` | `rc` | all, over a reliable connection, which needs no second connection |
+//! | `datagram` | `datagram` | send, write-record and read, over datagram queue pairs |
 
 mod client;
 mod cpu;
+mod datagram;
 mod give_up;
+mod idle;
 mod pattern;
 mod ping;
 mod protocol;
@@ -30,6 +33,7 @@ mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod verb;
 
 use crate::capture::CaptureArgs;
@@ -38,6 +42,7 @@ use crate::output::Output;
 use crate::pace::PaceArgs;
 use crate::{address, interrupt, listening, modes, units, wire};
 use clap::{Args, Subcommand};
+use datagram::Asked;
 use lacuna::rc::{Repair, ShimSettings};
 use lacuna::{DatapathKind, Mode, Progress, Region, Wire};
 use protocol::{Fill, Place, Request, Terms};
@@ -74,6 +79,10 @@ Examples:
   lacuna perf client HOST --qp rc --verb write as an RDMA card would: in order, go-back-N
   lacuna perf client HOST --qp rc --verb write --shim lowar:32:1
                                                the same with a repair packet for each 32
+  lacuna perf client HOST --qp ud --verb write-record --rate 1gbit
+                                               datagrams: what of them came, and how many whole
+  lacuna perf client HOST --qp ud -s 200 --peers 1000 --rate 100mbit --validate
+                                               a server with a thousand clients
   lacuna perf client HOST --verb read          read the server's memory, several reads in flight
   lacuna perf client HOST --verb write-imm --ping-pong -s 64
                                                the latency of a small write";
@@ -185,6 +194,7 @@ struct ClientArgs {
     #[arg(
         long,
         short = 'D',
+        visible_alias = "time",
         default_value = "5s",
         value_name = "TIME",
         value_parser = units::some_duration
@@ -227,6 +237,15 @@ struct ClientArgs {
         value_parser = units::count(1..=rc::QUEUE_PAIRS_MAX)
     )]
     queue_pairs: u16,
+    /// Queue pairs of --qp ud, each a socket and so one more peer for the one queue pair of the server, which
+    /// sees as many clients; each has --inflight messages, together they have --rate, 4096 at most
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "COUNT",
+        value_parser = units::count(1..=datagram::PEERS_MAX)
+    )]
+    peers: u16,
     /// How --qp rc repairs losses: gbn sends everything from a lost packet on again, as cards do, sr only what
     /// is missing
     #[arg(long, default_value = "gbn", value_name = "REPAIR")]
@@ -237,7 +256,8 @@ struct ClientArgs {
     #[arg(long, default_value = "off", value_name = "SHIM")]
     shim: ShimSettings,
     /// Time after which an operation ends, with what came until then; of a receive it begins when it is posted,
-    /// which the server does when an earlier one has ended
+    /// which the server does when an earlier one has ended. With --qp ud of reads alone: 1 s, and with --rate
+    /// twice as long as all in flight take, unless given
     #[arg(long, value_name = "TIME", value_parser = units::some_duration)]
     deadline: Option<Duration>,
     /// What gaps of a message hold when its receive is over; if not given, zeros in mode bounded
@@ -272,7 +292,15 @@ impl ClientArgs {
             ("--wire rdma", self.wire != Wire::default()),
             ("--mode", self.mode != Mode::Auto),
         ];
-        let refused = if let (true, Some((name, _))) = (is_rc, of_sdr.iter().find(|(_, is)| *is)) {
+        let refused = if self.is_datagram()
+            && let Some(refused) = datagram::refused(self)
+        {
+            Some(refused)
+        } else if let Some(refused) = self.verb.refused(self.is_datagram()) {
+            Some(refused)
+        } else if !self.is_datagram() && self.peers > 1 {
+            Some("--peers is for --qp ud: leave it out, or take --qp ud".to_owned())
+        } else if let (true, Some((name, _))) = (is_rc, of_sdr.iter().find(|(_, is)| *is)) {
             Some(format!("{name} is not for --qp rc: leave it out, or take --qp sdr"))
         } else if !is_rc && self.queue_pairs > 1 {
             Some("--queue-pairs is for --qp rc: leave it out, or take --qp rc".to_owned())
@@ -289,6 +317,8 @@ impl ClientArgs {
             ))
         } else if self.missing.is_some() && self.verb.is_one_sided() {
             Some(format!("--missing is of receives, and --verb {verb} has none: leave it out"))
+        } else if self.is_datagram() {
+            None
         } else if self.validate
             && self.size < 8
             && (self.deadline.is_some() || self.verb.is_one_sided())
@@ -311,6 +341,16 @@ impl ClientArgs {
         self.qp == "rc"
     }
 
+    /// Whether datagram queue pairs are measured.
+    fn is_datagram(&self) -> bool {
+        self.qp == "ud" || self.qp == "rd"
+    }
+
+    /// Queue pairs that are measured, each with a depth of its own.
+    fn lines(&self) -> u16 {
+        if self.is_datagram() { self.peers } else { self.queue_pairs }
+    }
+
     /// Operations in flight at a time.
     fn depth(&self) -> u32 {
         if self.ping_pong { 1 } else { self.inflight }
@@ -321,7 +361,12 @@ impl ClientArgs {
     }
 
     /// What is asked of the server beyond plain sends; answers are written to `sink`.
-    fn terms(&self, sink: Option<&Region>, rc: Option<Described>) -> Option<Terms> {
+    fn terms(
+        &self,
+        sink: Option<&Region>,
+        rc: Option<Described>,
+        datagram: Option<Asked>,
+    ) -> Option<Terms> {
         let echo = sink.filter(|_| self.ping_pong);
         let terms = || Terms {
             verb: self.verb.name().to_owned(),
@@ -329,6 +374,7 @@ impl ClientArgs {
             missing: self.missing,
             echo: echo.map(|sink| Place { key: sink.key(), address: 0 }),
             rc: rc.clone(),
+            datagram,
         };
         (!self.beyond_plain().is_empty()).then(terms)
     }
@@ -337,7 +383,7 @@ impl ClientArgs {
     fn beyond_plain(&self) -> Vec<&'static str> {
         let options = [
             ("--verb", self.verb != Verb::Send),
-            ("--qp", self.is_rc()),
+            ("--qp", self.is_rc() || self.is_datagram()),
             ("--deadline", self.deadline.is_some()),
             ("--missing", self.missing.is_some()),
         ];

@@ -11,6 +11,7 @@
 //! than plain sends gives [`Terms`], and a server that knows them agrees to them instead of being
 //! [`Answer::Ready`].
 
+use super::datagram::{Asked, Offered, Placed};
 use super::rc::Described;
 use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
@@ -65,6 +66,9 @@ pub(super) struct Terms {
     /// connection of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rc: Option<Described>,
+    /// The measurement is over datagram queue pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) datagram: Option<Asked>,
 }
 
 /// What the gaps of a receive hold, as [`lacuna::Missing`].
@@ -97,6 +101,9 @@ pub(super) enum Answer {
         /// The server's queue pair, if a reliable connection is measured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rc: Option<Described>,
+        /// The server's queue pair, if datagrams are measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        datagram: Option<Offered>,
     },
     Refused {
         reason: String,
@@ -163,6 +170,9 @@ pub(super) struct Counters {
     /// What the server has sent, if it is the end that sends.
     #[serde(default)]
     pub(super) sent: Option<Sent>,
+    /// What came of datagrams.
+    #[serde(default)]
+    pub(super) datagrams: Option<Placed>,
 }
 
 /// What the repair shim of an end did.
@@ -250,6 +260,12 @@ impl Request {
     /// Where in a region message `number` lies. Messages in flight at once have places of their own.
     pub(super) fn place(&self, number: u64) -> u64 {
         (number % u64::from(self.inflight.max(1))).saturating_mul(self.stride_bytes())
+    }
+
+    /// The same for several queue pairs: the places of each follow those of the one before.
+    pub(super) fn times(&self, count: usize) -> Self {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Self { inflight: self.inflight.saturating_mul(count), ..*self }
     }
 
     /// Bytes of a region with all places.

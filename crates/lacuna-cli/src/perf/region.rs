@@ -6,6 +6,7 @@
 //! memory. A client that goes on writes the place anew meanwhile, so a word may be of a newer message of the
 //! same place.
 
+use super::idle::IdleWatch;
 use super::pattern;
 use super::protocol::{Awaited, Counters, Done, Ended, Place, Request, Sent, Terms};
 use super::receiving::lost;
@@ -52,9 +53,7 @@ pub(super) struct Exposed<'a> {
     /// For one message, if it is checked.
     checked: Vec<u8>,
     started: Instant,
-    idle: Duration,
-    /// Packets that had come or gone when the path was last busy, and when that was.
-    busy: (u64, Instant),
+    idle: IdleWatch,
     rejected_before: u64,
     drops_before: u64,
 }
@@ -86,8 +85,7 @@ impl<'a> Exposed<'a> {
             answer: Arc::new(vec![0; if terms.echo.is_some() { size } else { 0 }]),
             checked: vec![0; if request.validate { size } else { 0 }],
             started,
-            idle: idle + rtt * 3,
-            busy: (0, started),
+            idle: IdleWatch::new(idle + rtt * 3),
             rejected_before: context.rejected_packets(),
             drops_before: context.receive_drops,
         }
@@ -137,16 +135,7 @@ impl<'a> Exposed<'a> {
     fn check_idle(&mut self) -> Result<(), Failure> {
         let Some(stats) = self.measured.one_sided_stats() else { return Ok(()) };
         let came: u64 = stats.channels.iter().map(|channel| channel.packets).sum();
-        let packets = came + stats.sent.packets;
-        if packets != self.busy.0 {
-            self.busy = (packets, Instant::now());
-        }
-        let quiet = self.busy.1.elapsed();
-        if quiet < self.idle {
-            return Ok(());
-        }
-        let quiet_s = quiet.as_secs_f64();
-        Err(Failure::Network(format!("the client has sent nothing for {quiet_s:.0} s")))
+        self.idle.check(came + stats.sent.packets)
     }
 
     /// Takes writes that were told of, for a while, and waits for each at most `limit`.

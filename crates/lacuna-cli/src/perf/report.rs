@@ -4,6 +4,7 @@
 //! counters are missing if it died, or did not send them before an interrupted client left.
 
 use super::ClientArgs;
+use super::datagram;
 use super::protocol::{Chosen, Counters, Ended, Repairs, Sent};
 use super::sending::{Measured, Tally};
 use super::verb::Verb;
@@ -29,6 +30,8 @@ pub(super) struct Facts {
     pub(super) sent: Sent,
     pub(super) auto: Option<AutoStats>,
     pub(super) rc: Option<RcCounts>,
+    /// What this end knows of datagrams.
+    pub(super) datagrams: Option<datagram::Counted>,
 }
 
 /// What the requester of a reliable connection counts.
@@ -102,6 +105,7 @@ impl Facts {
             // Of reads the server chooses.
             auto: stats.auto.filter(|_| args.verb != Verb::Read),
             rc: None,
+            datagrams: None,
         }
     }
 }
@@ -153,6 +157,9 @@ pub(super) struct Report {
     pub(super) rc: Option<RcCounts>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(super) repaired: Option<Repaired>,
+    /// What came of datagrams.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) datagrams: Option<datagram::Counted>,
     #[serde(flatten)]
     pub(super) counted: Counted,
     /// Processor time of both ends per 10^9 bytes of payload; `None` if the
@@ -205,6 +212,10 @@ impl Report {
         let is_read = args.verb == Verb::Read;
         let counters =
             counters.map(|counters| counters.with(&result.tally, result.received.as_ref()));
+        let told = (counters.as_ref(), is_read);
+        let datagrams = facts.datagrams.as_ref().map(|datagrams| {
+            datagrams.clone().with(&result.done(), args.size, &result.tally, told)
+        });
         let sent = match &counters {
             Some(counters) if is_read => counters.sent.unwrap_or_default(),
             None if is_read => Sent::default(),
@@ -218,9 +229,15 @@ impl Report {
         let per_s = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
         let counted = counters.as_ref().map(|counters| Counted {
             // In a region there are no chunks.
-            missing_chunks: Some(counters.missing_chunks).filter(|_| !args.verb.is_one_sided()),
+            missing_chunks: Some(counters.missing_chunks)
+                .filter(|_| !args.verb.is_one_sided() && datagrams.is_none()),
             // A reliable connection takes nothing behind a gap, so nobody knows what was lost.
-            lost_packets: Some(counters.lost_packets).filter(|_| facts.rc.is_none()),
+            lost_packets: match &datagrams {
+                Some(datagrams) => datagrams.lost_packets(sent.packets, told),
+                None => Some(counters.lost_packets).filter(|_| facts.rc.is_none()),
+            },
+            // The sockets of datagrams have no such count.
+            receive_drops: Some(counters.receive_drops).filter(|_| datagrams.is_none()),
             ..Counted::new(counters, args.size)
         });
         let counted = counted.unwrap_or_default();
@@ -262,6 +279,7 @@ impl Report {
             auto: facts.auto,
             rc: facts.rc,
             repaired,
+            datagrams,
             counted,
             // Processor time covers all messages, warm-up included.
             cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
@@ -338,6 +356,12 @@ impl Report {
         }
         match (self.counted.lost_packets, self.counted.receive_drops) {
             _ if self.rc.is_some() => {}
+            (lost, _) if self.datagrams.is_some() => lines.push(format!(
+                " sent {}, lost {}{}",
+                show_count(self.sent_packets, "packet"),
+                lost.map_or("?".to_owned(), |lost| lost.to_string()),
+                self.cpu_s_per_gbyte.map_or(String::new(), |cpu_s| format!("; {cpu_s:.3} CPU-s per GB")),
+            )),
             (Some(lost), Some(drops)) => lines.push(format!(
                 " lost {lost}, retransmitted {}, duplicate {}, rejected {}, dropped by the receiving socket {drops}{}",
                 self.retransmitted_packets,
@@ -350,6 +374,7 @@ impl Report {
                 self.retransmitted_packets
             )),
         }
+        lines.extend(self.datagrams.as_ref().and_then(datagram::Counted::line));
         if self.refused_packets > 0 {
             let packets = show_count(self.refused_packets, "packet");
             lines.push(format!(" this host refused to send {packets}"));

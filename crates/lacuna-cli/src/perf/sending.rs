@@ -45,6 +45,8 @@ pub(super) struct Tally {
     pub(super) ended: Ended,
     /// `None` if the server has to find out.
     pub(super) lost_bytes: Option<u64>,
+    /// Operations that brought nothing, of those whose bytes come here.
+    pub(super) missed: u64,
     /// Operations whose bytes are wrong, and the first of them.
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
@@ -168,7 +170,7 @@ pub(super) fn filled(
 impl<'a, O: Operations> Sending<'a, O> {
     pub(super) fn new(args: &'a ClientArgs, operations: O, stop: &'a dyn Fn() -> bool) -> Self {
         let (in_flight, times, tally) = (VecDeque::new(), Vec::new(), Tally::default());
-        let depth = args.depth() * u32::from(args.queue_pairs);
+        let depth = args.depth() * u32::from(args.lines());
         Self { args, operations, depth, stop, in_flight, posted: 0, times, tally }
     }
 

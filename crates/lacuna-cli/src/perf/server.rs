@@ -5,6 +5,7 @@
 //! refused before it may send a packet.
 
 use super::ServerArgs;
+use super::datagram::Placed;
 use super::report::Counted;
 use super::session::{Session, Taken};
 use crate::capture::{Capture, Captured, Captures};
@@ -84,6 +85,9 @@ struct ClientResult {
     #[serde(flatten)]
     counted: Counted,
     server_cpu_s: Option<f64>,
+    /// What came of datagrams, to the packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datagrams: Option<Placed>,
     /// Of all clients until now.
     capture: Option<Captured>,
 }
@@ -103,6 +107,7 @@ impl ClientResult {
             ending: Ending::of(failure),
             counted: Counted::new(&taken.counters, taken.size_bytes),
             server_cpu_s: taken.counters.cpu_s,
+            datagrams: taken.counters.datagrams,
             capture,
         }
     }

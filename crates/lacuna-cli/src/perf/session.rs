@@ -2,6 +2,7 @@
 //! client that is silent, never opens the measured connection, or dies releases its seat.
 
 use super::cpu;
+use super::datagram::{self, Shape};
 use super::pattern;
 use super::protocol::{
     Answer, Awaited, Counters, Done, LENT_BYTES_MAX, Opening, Request, TOLD_WITHIN, Terms, send,
@@ -15,7 +16,7 @@ use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::{Output, start_line};
 use crate::units::{show_bytes, show_count};
-use lacuna::{Connection, Region};
+use lacuna::{Connection, Mode, Region};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ enum Lent {
     Region(Region, Verb),
     /// The same, or memory for its sends, over a reliable connection; and how that is described.
     Rc(Region, Box<rc::Ends>, Described),
+    /// A queue pair for datagrams, and its memory.
+    Datagram(Box<datagram::Lent>),
 }
 
 /// The measured side.
@@ -58,6 +61,7 @@ enum Side<'a> {
     Receiving(Receiving<'a>),
     Exposed(Exposed<'a>),
     Served(Served<'a>),
+    Datagram(datagram::Served<'a>),
 }
 
 impl Side<'_> {
@@ -66,6 +70,7 @@ impl Side<'_> {
             Self::Receiving(receiving) => receiving.take(done, stop),
             Self::Exposed(exposed) => exposed.take(done, stop),
             Self::Served(served) => served.take(done, stop),
+            Self::Datagram(served) => served.take(done, stop),
         }
     }
 
@@ -74,6 +79,7 @@ impl Side<'_> {
             Self::Receiving(receiving) => receiving.counters(),
             Self::Exposed(exposed) => exposed.counters(),
             Self::Served(served) => served.counters(),
+            Self::Datagram(served) => served.counters(),
         }
     }
 
@@ -82,6 +88,7 @@ impl Side<'_> {
             Self::Receiving(receiving) => receiving.elapsed(),
             Self::Exposed(exposed) => exposed.elapsed(),
             Self::Served(served) => served.elapsed(),
+            Self::Datagram(served) => served.elapsed(),
         }
     }
 }
@@ -102,12 +109,14 @@ impl Session<'_> {
             }
         };
         let done = Awaited::<Done>::post(self.connection).map_err(Into::into).map_err(lost)?;
+        let agreed = |key, rc, datagram| Answer::Agreed { key, rc, datagram };
         let answer = match &lent {
-            Lent::Region(region, _) => Answer::Agreed { key: Some(region.key()), rc: None },
+            Lent::Region(region, _) => agreed(Some(region.key()), None, None),
             Lent::Rc(region, _, described) => {
-                Answer::Agreed { key: Some(region.key()), rc: Some(described.clone()) }
+                agreed(Some(region.key()), Some(described.clone()), None)
             }
-            Lent::Buffers(_) if terms.is_some() => Answer::Agreed { key: None, rc: None },
+            Lent::Datagram(lent) => agreed(None, None, Some(lent.offered())),
+            Lent::Buffers(_) if terms.is_some() => agreed(None, None, None),
             Lent::Buffers(_) => Answer::Ready,
         };
         // The receives are posted before the client sends anything.
@@ -117,6 +126,12 @@ impl Session<'_> {
             send(self.connection, &answer)?;
             let mode = served.mode().to_owned();
             return self.count(&mut Side::Served(served), (mode, &request), done, taken);
+        }
+        if let Lent::Datagram(lent) = &lent {
+            let served = datagram::Served::new(self.connection, lent, &request, self.idle)?;
+            send(self.connection, &answer)?;
+            let mode = Mode::Raw.to_string();
+            return self.count(&mut Side::Datagram(served), (mode, &request), done, taken);
         }
         send(self.connection, &answer)?;
         let measured = self.await_measured()?;
@@ -135,7 +150,7 @@ impl Session<'_> {
                 let exposed = Exposed::new(&measured, &request, &terms, *verb, region, self.idle);
                 Side::Exposed(exposed)
             }
-            Lent::Rc(..) => unreachable!("these are served above"),
+            Lent::Rc(..) | Lent::Datagram(_) => unreachable!("these are served above"),
         };
         let mode = measured.chosen().mode.clone();
         self.count(&mut side, (mode, &request), done, taken)
@@ -166,17 +181,26 @@ impl Session<'_> {
     /// Allocates what a client needs, or says why not.
     fn lend(&self, request: &Request, terms: Option<&Terms>) -> Result<Lent, String> {
         let verb = terms.map_or(Ok(Verb::Send), |terms| Verb::of_name(&terms.verb))?;
+        if let Some(asked) = terms.and_then(|terms| terms.datagram.as_ref()) {
+            let shape = Shape::new(request, verb, asked)?;
+            let memory = lend_region(shape.all())?;
+            let lent = datagram::Lent::open(self.connection, (verb, shape), request, asked, memory);
+            return lent.map(|lent| Lent::Datagram(Box::new(lent)));
+        }
+        if let Some(refused) = verb.refused(false) {
+            return Err(refused);
+        }
         let client = terms.and_then(|terms| terms.rc.as_ref());
         if !verb.is_one_sided() && client.is_none() {
             return lend(request).map(Lent::Buffers);
         }
         let count = client.map_or(1, Described::count);
         let mut memory = match verb {
-            Verb::Send => lend_region(&rc::of_all(&rc::places_of(request), count)),
-            Verb::Write | Verb::WriteImm | Verb::Read => lend_region(&rc::of_all(request, count)),
+            Verb::Send => lend_region(&rc::places_of(request).times(count)),
+            _ => lend_region(&request.times(count)),
         }?;
         if verb == Verb::Read {
-            let all = rc::of_all(request, count);
+            let all = request.times(count);
             for number in 0..u64::from(all.inflight) {
                 let at = all.place(number) as usize;
                 let place = memory.get_mut(at..at + request.size_bytes as usize);

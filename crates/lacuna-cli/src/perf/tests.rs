@@ -1,6 +1,7 @@
 //! Server and client in this process, over loopback: several clients, clients
 //! that are not what they should be, and a path that drops.
 
+mod datagrams;
 mod verbs;
 
 use super::protocol::{Answer, Awaited, Request, send};

@@ -11,15 +11,18 @@ pub(super) enum Verb {
     Write,
     /// A write that tells the server's program of itself.
     WriteImm,
+    /// A write to a region of the server, which records what came of it.
+    WriteRecord,
     /// A read of a region of the server.
     Read,
 }
 
 /// All verbs, with their names on the command line and between the ends, and their meaning.
-const TABLE: [(Verb, &str, &str); 4] = [
+const TABLE: [(Verb, &str, &str); 5] = [
     (Verb::Send, "send", "send into receives that the server has posted"),
     (Verb::Write, "write", "write to memory of the server, which is not told"),
     (Verb::WriteImm, "write-imm", "write with an immediate: the server is told of each"),
+    (Verb::WriteRecord, "write-record", "with --qp ud: write, and the server records what came"),
     (Verb::Read, "read", "read memory of the server: bytes travel from it to the client"),
 ];
 
@@ -35,6 +38,20 @@ impl Verb {
             let names: Vec<_> = TABLE.iter().map(|(_, name, _)| *name).collect();
             format!("this version measures {}, not {name}", names.join(", "))
         })
+    }
+
+    /// Why queue pairs of this kind do not have it, if so.
+    pub(super) fn refused(self, is_datagram: bool) -> Option<String> {
+        let name = self.name();
+        match (self, is_datagram) {
+            (Self::Write | Self::WriteImm, true) => Some(format!(
+                "--qp ud has no --verb {name}: take write-record, whose completion says what came"
+            )),
+            (Self::WriteRecord, false) => Some(format!(
+                "--verb {name} is of datagrams: take --qp ud with it, or --verb write"
+            )),
+            _ => None,
+        }
     }
 
     /// Whether no receive is posted for it.
@@ -54,7 +71,11 @@ pub(super) fn qp_parser() -> impl TypedValueParser<Value = String> {
     let sdr = PossibleValue::new("sdr").help("packets in any order, repaired as --mode says");
     let rc = PossibleValue::new("rc")
         .help("in order, as RDMA cards do it: everything from a lost packet on is sent again");
-    PossibleValuesParser::new([sdr, rc])
+    let ud = PossibleValue::new("ud")
+        .help("datagrams without connections: nothing is repaired, and what came is counted");
+    // Refused by name until there are any.
+    let rd = PossibleValue::new("rd").help("reliable datagrams").hide(true);
+    PossibleValuesParser::new([sdr, rc, ud, rd])
 }
 
 #[cfg(test)]
@@ -67,6 +88,9 @@ mod tests {
             assert_eq!((verb.name(), Verb::of_name(name)), (name, Ok(verb)));
         }
         let error = Verb::of_name("atomic").expect_err("there is none");
-        assert_eq!(error, "this version measures send, write, write-imm, read, not atomic");
+        assert_eq!(
+            error,
+            "this version measures send, write, write-imm, write-record, read, not atomic"
+        );
     }
 }

@@ -7,6 +7,8 @@
 #[cfg(target_os = "linux")]
 mod bulk;
 #[cfg(target_os = "linux")]
+mod datagrams;
+#[cfg(target_os = "linux")]
 mod live;
 
 use crate::failure::{Ending, Failure};
@@ -16,9 +18,10 @@ use crate::planner::{self, FiguresArgs};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use lacuna_reproduce::cells::Stopped;
 use lacuna_reproduce::cells::{Effort, Lab};
-use lacuna_reproduce::lowar;
-use lacuna_reproduce::outcome::{Item, Rows, Statement, WriteError, Written};
+use lacuna_reproduce::outcome::{Item, Outcome, Rows, Statement, WriteError, Written};
+use lacuna_reproduce::{iwarp, lowar};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +34,7 @@ Examples:
   lacuna reproduce lowar --live         goodput and processor time of real programs over an
                                         emulated path, beside TCP: 4 minutes
   lacuna reproduce lowar --list         what there is
+  lacuna reproduce iwarp 8 9 --full     datagram-iWARP under loss: two minutes
   lacuna reproduce sdr --out sdr        the figures of SDR-RDMA, as lacuna figures draws them";
 
 /// Do a paper's experiments again: our number, the paper's, and whether it holds
@@ -49,12 +53,17 @@ pub(crate) struct ReproduceArgs {
 enum Paper {
     /// LoWAR: repairs below a reliable connection; figures 3 and 9 to 13, table I
     Lowar(LowarArgs),
+    /// Datagram-iWARP: RDMA without connections; figures 8 and 9
+    Iwarp(IwarpArgs),
     /// SDR-RDMA: the same as lacuna figures
     Sdr(FiguresArgs),
     // For runs of --live.
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Tcp(bulk::TcpArgs),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Datagrams(datagrams::DatagramsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -77,6 +86,62 @@ struct LowarArgs {
     live: live::LiveArgs,
 }
 
+#[derive(Debug, Args)]
+struct IwarpArgs {
+    /// Figures of the paper, such as 9; all if none is given
+    #[arg(value_name = "FIGURE")]
+    items: Vec<Item>,
+    /// Folder to write to; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "reproduced")]
+    out: PathBuf,
+    /// All of the paper's losses and every length from 1 KiB to 1 MiB, 5 s a cell, instead of a coarse grid;
+    /// with --live every second length: half an hour
+    #[arg(long)]
+    full: bool,
+    /// Only list what there is
+    #[arg(long, conflicts_with_all = ["full", "items"])]
+    list: bool,
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    live: live::iwarp::IwarpLiveArgs,
+}
+
+impl IwarpArgs {
+    fn is_live(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return self.live.live;
+        #[cfg(not(target_os = "linux"))]
+        false
+    }
+}
+
+/// What there is of a paper.
+struct Source {
+    name: &'static str,
+    /// In virtual time, and measured live.
+    experiments: &'static [(Item, &'static str)],
+    live: &'static [(Item, &'static str)],
+    /// Not yet, and why.
+    later: &'static [(Item, &'static str)],
+    run: fn(Item, &Lab<'_>) -> Option<Result<Outcome, Stopped>>,
+}
+
+const LOWAR: Source = Source {
+    name: "LoWAR",
+    experiments: &lowar::EXPERIMENTS,
+    live: &lowar::live::EXPERIMENTS,
+    later: &[],
+    run: lowar::run,
+};
+
+const IWARP: Source = Source {
+    name: "datagram-iWARP",
+    experiments: &iwarp::EXPERIMENTS,
+    live: &iwarp::LIVE,
+    later: &iwarp::LATER,
+    run: iwarp::run,
+};
+
 impl LowarArgs {
     fn is_live(&self) -> bool {
         #[cfg(target_os = "linux")]
@@ -89,70 +154,114 @@ impl LowarArgs {
 pub(crate) fn run(args: &ReproduceArgs, output: Output) -> Result<(), Failure> {
     match &args.paper {
         Paper::Lowar(args) => reproduce_lowar(args, output),
+        Paper::Iwarp(args) => reproduce_iwarp(args, output),
         Paper::Sdr(args) => planner::figures(args, output),
         #[cfg(target_os = "linux")]
         Paper::Tcp(args) => bulk::run(args, output),
+        #[cfg(target_os = "linux")]
+        Paper::Datagrams(args) => datagrams::run(args, output),
     }
 }
 
 fn reproduce_lowar(args: &LowarArgs, output: Output) -> Result<(), Failure> {
     if args.list {
-        return list(output);
+        return LOWAR.list(output);
     }
-    let items = chosen(&args.items, args.is_live())?;
-    interrupt::install()?;
-    let out = &args.out;
-    std::fs::create_dir_all(out).map_err(|error| Failure::file("make", out, &error))?;
-    let effort = if args.full { Effort::Full } else { Effort::Quick };
+    let items = LOWAR.chosen(&args.items, args.is_live())?;
+    let effort = begin(args.full, &args.out)?;
     #[cfg(target_os = "linux")]
     if args.is_live() {
-        return live::measure(&args.live, &items, effort, out, output);
+        return live::measure(&args.live, &items, effort, &args.out, output);
     }
-    for item in items {
-        let Some(written) = one(item, effort, out, output)? else {
-            return Err(Failure::Interrupted);
+    LOWAR.all(&items, effort, &args.out, output)
+}
+
+fn reproduce_iwarp(args: &IwarpArgs, output: Output) -> Result<(), Failure> {
+    if args.list {
+        return IWARP.list(output);
+    }
+    let items = IWARP.chosen(&args.items, args.is_live())?;
+    let effort = begin(args.full, &args.out)?;
+    #[cfg(target_os = "linux")]
+    if args.is_live() {
+        return live::iwarp::measure(&args.live, &items, effort, &args.out, output);
+    }
+    IWARP.all(&items, effort, &args.out, output)
+}
+
+/// Makes the folder, and says how much is to be run.
+fn begin(is_full: bool, out: &Path) -> Result<Effort, Failure> {
+    interrupt::install()?;
+    std::fs::create_dir_all(out).map_err(|error| Failure::file("make", out, &error))?;
+    Ok(if is_full { Effort::Full } else { Effort::Quick })
+}
+
+impl Source {
+    fn list(&self, output: Output) -> Result<(), Failure> {
+        let lines = |experiments: &[(Item, &str)]| {
+            experiments.iter().try_for_each(|(item, title)| {
+                output.line(&format!("{:>6}  {title}", item.to_string()))
+            })
         };
-        conclude(None, report(&written, &Ending::default(), output))?;
-    }
-    Ok(())
-}
-
-fn list(output: Output) -> Result<(), Failure> {
-    for (item, title) in lowar::EXPERIMENTS {
-        output.line(&format!("{:>6}  {title}", item.to_string()))?;
-    }
-    if cfg!(target_os = "linux") {
-        output.line("with --live:")?;
-        for (item, title) in lowar::live::EXPERIMENTS {
-            output.line(&format!("{:>6}  {title}", item.to_string()))?;
+        lines(self.experiments)?;
+        if cfg!(target_os = "linux") && !self.live.is_empty() {
+            output.line("with --live:")?;
+            lines(self.live)?;
         }
+        if !self.later.is_empty() {
+            output.line("not yet:")?;
+            lines(self.later)?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// What is to be done, in order: all there is if nothing was asked for.
-fn chosen(asked: &[Item], is_live: bool) -> Result<Vec<Item>, Failure> {
-    let known: Vec<Item> = match is_live {
-        true => lowar::live::EXPERIMENTS.map(|(item, _)| item).into(),
-        false => lowar::EXPERIMENTS.map(|(item, _)| item).into(),
-    };
-    if let Some(other) = asked.iter().find(|item| !known.contains(item)) {
-        let known: Vec<String> = known.iter().map(Item::to_string).collect();
-        let how = if is_live { "measured live" } else { "done again" };
-        return Err(Failure::Usage(format!(
-            "{} of LoWAR is not among those that can be {how}: {}",
-            other.words(),
-            known.join(", ")
-        )));
+    /// Does these experiments in virtual time, and reports each.
+    fn all(
+        &self,
+        items: &[Item],
+        effort: Effort,
+        out: &Path,
+        output: Output,
+    ) -> Result<(), Failure> {
+        for item in items {
+            let Some(written) = one(self.run, *item, effort, out, output)? else {
+                return Err(Failure::Interrupted);
+            };
+            conclude(None, report(&written, &Ending::default(), output))?;
+        }
+        Ok(())
     }
-    let mut items = if asked.is_empty() { known } else { asked.to_vec() };
-    items.sort_unstable();
-    items.dedup();
-    Ok(items)
+
+    /// What is to be done, in order: all there is if nothing was asked for.
+    fn chosen(&self, asked: &[Item], is_live: bool) -> Result<Vec<Item>, Failure> {
+        let known = if is_live { self.live } else { self.experiments };
+        let known: Vec<Item> = known.iter().map(|(item, _)| *item).collect();
+        if let Some(other) = asked.iter().find(|item| !known.contains(item)) {
+            if let Some((item, why)) = self.later.iter().find(|(item, _)| item == other) {
+                let (name, item) = (self.name, item.words());
+                return Err(Failure::Usage(format!(
+                    "{item} of {name} cannot be done again yet: {why}"
+                )));
+            }
+            let known: Vec<String> = known.iter().map(Item::to_string).collect();
+            let how = if is_live { "measured live" } else { "done again" };
+            return Err(Failure::Usage(format!(
+                "{} of {} is not among those that can be {how}: {}",
+                other.words(),
+                self.name,
+                known.join(", ")
+            )));
+        }
+        let mut items = if asked.is_empty() { known } else { asked.to_vec() };
+        items.sort_unstable();
+        items.dedup();
+        Ok(items)
+    }
 }
 
 /// Does one experiment; `None` if it was interrupted.
 fn one(
+    run: fn(Item, &Lab<'_>) -> Option<Result<Outcome, Stopped>>,
     item: Item,
     effort: Effort,
     folder: &Path,
@@ -171,8 +280,7 @@ fn one(
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     };
-    let outcome =
-        lowar::run(item, &Lab { effort, stop: &interrupt::requested, progress: &progress });
+    let outcome = run(item, &Lab { effort, stop: &interrupt::requested, progress: &progress });
     bar.finish_and_clear();
     match outcome {
         Some(Ok(outcome)) => Ok(Some(outcome.write(folder)?)),
@@ -241,10 +349,13 @@ mod tests {
             assert!(error.contains("table1") && !error.contains('\n'), "{error}");
         }
         let asked = [Item::Figure(13), Item::Figure(9), Item::Figure(9)];
-        let items = chosen(&asked, true).expect("both are measured");
+        let items = LOWAR.chosen(&asked, true).expect("both are measured");
         assert_eq!(items, [Item::Figure(9), Item::Figure(13)]);
-        assert_eq!(chosen(&[], false).expect("all there is").len(), 7);
-        let error = chosen(&[Item::Table(1)], true).expect_err("it is no run").to_string();
+        assert_eq!(LOWAR.chosen(&[], false).expect("all there is").len(), 7);
+        let error = LOWAR.chosen(&[Item::Table(1)], true).expect_err("it is no run").to_string();
         assert_eq!(error, "table 1 of LoWAR is not among those that can be measured live: 9, 13");
+        let error = IWARP.chosen(&[Item::Figure(7)], false).expect_err("not yet").to_string();
+        assert!(error.contains("not yet") || error.contains("yet:"), "{error}");
+        assert!(error.contains("hosts on one LAN") && !error.contains('\n'), "{error}");
     }
 }

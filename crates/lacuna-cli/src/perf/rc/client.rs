@@ -61,7 +61,7 @@ impl<'a> Requests<'a> {
     /// Where a message of a queue pair lies in the regions of both ends.
     fn address(&self, line: usize, number: u64) -> u64 {
         let inflight = u64::from(self.request.inflight.max(1));
-        let all = super::of_all(&self.request, self.lines.len());
+        let all = self.request.times(self.lines.len());
         all.place(line as u64 * inflight + number % inflight)
     }
 
@@ -78,7 +78,9 @@ impl<'a> Requests<'a> {
         Ok(match self.args.verb {
             Verb::Send => rc::Verb::Send { data, immediate: None },
             Verb::WriteImm => rc::Verb::Write { data, remote, immediate: Some(number as u32) },
-            Verb::Write | Verb::Read => rc::Verb::Write { data, remote, immediate: None },
+            Verb::Write | Verb::WriteRecord | Verb::Read => {
+                rc::Verb::Write { data, remote, immediate: None }
+            }
         })
     }
 }

@@ -13,14 +13,14 @@ pub(super) use client::Requests;
 pub(super) use server::{Served, accept, places_of};
 
 use super::ClientArgs;
-use super::protocol::{Chosen, Repairs, Request, Sent};
+use super::protocol::{Chosen, Repairs, Sent};
 use super::report::{Facts, RcCounts};
+use super::turns::Turns;
 use crate::failure::Failure;
 use lacuna::controller::ControllerConfig;
 use lacuna::rc::{self, Done, QueuePair, RcStats, Repair, Settings, ShimCounters, ShimSettings};
 use lacuna::{Connection, Wire};
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
 use std::time::Duration;
 
 /// The longest packet payload that a card could take, too.
@@ -31,8 +31,6 @@ const MORE_HEADER_BYTES: u32 = 16;
 pub(super) const DEPTH_MAX: u32 = 512;
 /// Queue pairs, at most.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 256;
-/// How long one of several queue pairs is waited for before the others are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The queue pairs of one end, as they are told to the other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -73,8 +71,7 @@ impl Described {
 pub(super) struct Ends {
     all: Vec<QueuePair>,
     settings: Settings,
-    /// The one that is looked at next.
-    next: Cell<usize>,
+    turns: Turns,
 }
 
 impl Ends {
@@ -82,7 +79,7 @@ impl Ends {
         let context = session.queue_pair().context();
         let open = |_| context.rc_queue_pair(&settings).map_err(|error| error.to_string());
         let all = (0..count).map(open).collect::<Result<_, _>>()?;
-        Ok(Self { all, settings, next: Cell::new(0) })
+        Ok(Self { all, settings, turns: Turns::default() })
     }
 
     fn described(&self, session: &Connection) -> Described {
@@ -119,17 +116,7 @@ impl Ends {
 
     /// The next completion of any, and whose it is; waits at most so long.
     fn wait(&self, limit: Duration) -> Option<(usize, Done)> {
-        let count = self.all.len();
-        for _ in 0..count {
-            let at = self.next.get();
-            self.next.set((at + 1) % count);
-            if let Some(done) = self.all[at].poll() {
-                return Some((at, done));
-            }
-        }
-        let at = self.next.get();
-        let limit = if count > 1 { limit.min(LOOK_EVERY) } else { limit };
-        self.all[at].wait(limit).map(|done| (at, done))
+        self.turns.wait(&self.all, QueuePair::poll, QueuePair::wait, limit)
     }
 
     /// The counters of all together.
@@ -200,12 +187,6 @@ pub(super) fn connect(
     ends.connect(&described, session).map_err(Failure::Network)
 }
 
-/// A request for all queue pairs: the places of each follow those of the one before.
-pub(super) fn of_all(request: &Request, count: usize) -> Request {
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    Request { inflight: request.inflight.saturating_mul(count), ..*request }
-}
-
 /// What a user is told at the start.
 pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
     let mtu_bytes = mtu_bytes(args, session);
@@ -250,6 +231,7 @@ pub(super) fn facts(
             chosen: chosen(stats),
             repairs: Repairs::of(stats),
         }),
+        datagrams: None,
     }
 }
 

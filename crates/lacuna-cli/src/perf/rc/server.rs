@@ -1,8 +1,9 @@
 //! The server's end of a measurement over reliable connections.
 
-use super::{Described, Ends, QUEUE_PAIRS_MAX, chosen, of_all, rtt};
+use super::{Described, Ends, QUEUE_PAIRS_MAX, chosen, rtt};
 use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
+use crate::perf::idle::IdleWatch;
 use crate::perf::pattern;
 use crate::perf::protocol::{Awaited, Counters, Done, Ended, Repairs, Request, Sent, Terms};
 use crate::perf::receiving::lost;
@@ -33,9 +34,7 @@ pub(in crate::perf) struct Served<'a> {
     counters: Counters,
     checked: Vec<u8>,
     started: Instant,
-    idle: Duration,
-    /// Packets that had come or gone when the path was last busy, and when that was.
-    busy: (u64, Instant),
+    idle: IdleWatch,
 }
 
 /// Makes the server's end for the client's, and says how it is described.
@@ -77,8 +76,7 @@ impl<'a> Served<'a> {
             counters: Counters::default(),
             checked: vec![0; if request.validate { request.size_bytes as usize } else { 0 }],
             started,
-            idle,
-            busy: (0, started),
+            idle: IdleWatch::new(idle),
         };
         for line in 0..ends.all.len() {
             (0..served.receives()).try_for_each(|number| served.post(line, number))?;
@@ -98,7 +96,7 @@ impl<'a> Served<'a> {
             Verb::Send => at..at + self.request.size_bytes,
             // The write itself says where it goes.
             Verb::WriteImm => 0..0,
-            Verb::Write | Verb::Read => return Ok(()),
+            Verb::Write | Verb::WriteRecord | Verb::Read => return Ok(()),
         };
         let into = self.region.slice(range).map_err(|error| Failure::Local(error.to_string()))?;
         let posted = self.ends.all[line].post_recv(RecvWork { id: number, into });
@@ -109,10 +107,10 @@ impl<'a> Served<'a> {
     fn place(&self, line: usize, number: u64) -> u64 {
         let each = match self.verb {
             Verb::Send => places_of(self.request),
-            Verb::Write | Verb::WriteImm | Verb::Read => *self.request,
+            _ => *self.request,
         };
         let inflight = u64::from(each.inflight.max(1));
-        of_all(&each, self.ends.all.len()).place(line as u64 * inflight + number % inflight)
+        each.times(self.ends.all.len()).place(line as u64 * inflight + number % inflight)
     }
 
     /// Goes on until the client says that it is done.
@@ -229,15 +227,6 @@ impl<'a> Served<'a> {
 
     fn check_idle(&mut self) -> Result<(), Failure> {
         let stats = self.ends.stats();
-        let packets = stats.answer_packets + self.counters.messages;
-        if packets != self.busy.0 {
-            self.busy = (packets, Instant::now());
-        }
-        let quiet = self.busy.1.elapsed();
-        if quiet < self.idle {
-            return Ok(());
-        }
-        let quiet_s = quiet.as_secs_f64();
-        Err(Failure::Network(format!("the client has sent nothing for {quiet_s:.0} s")))
+        self.idle.check(stats.answer_packets + self.counters.messages)
     }
 }

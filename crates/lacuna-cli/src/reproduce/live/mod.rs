@@ -5,6 +5,8 @@
 //! interrupted leaves nothing behind for the next one. All transports of a path have the same seed, and so
 //! the same losses by packet number. What the numbers come to is `lacuna_reproduce`'s work.
 
+pub(super) mod iwarp;
+mod process;
 mod run;
 
 use crate::failure::{Ending, Failure};

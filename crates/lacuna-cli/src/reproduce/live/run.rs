@@ -1,25 +1,15 @@
 //! One run: its command line, the process, and what is read from its result.
 //!
-//! `lacuna wan run --json` starts the server and the client in their hosts and prints both of their results
-//! and processor times in one object. If it prints none, this machine gives no hosts, and no further run can
-//! work; if it prints one without a client's result, only this run has failed.
+//! How it is started and waited for is in [`process`].
 
 use super::super::bulk::Received;
+use super::process::{self, PATIENCE, Printed, SERVER, WanResult};
 use crate::failure::Failure;
-use crate::interrupt;
-use lacuna::datapath::limit::Said;
 use lacuna_reproduce::lowar::live::{MESSAGE_BYTES, Measured, PAYLOAD_BYTES, Run, Transport};
-use lacuna_service::thread;
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
-use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// The server's address, in its host.
-const SERVER: &str = "10.77.0.1";
 /// The longest packet of TCP: payload, 20 bytes each of IP and TCP, 12 of timestamps.
 const TCP_MTU_BYTES: u32 = PAYLOAD_BYTES + 20 + 20 + 12;
 /// Buffers of TCP: two round trips of 80 ms at 1 Gbit/s, and room for what is out of order.
@@ -27,10 +17,6 @@ const TCP_BUFFER_BYTES: u64 = 64 << 20;
 /// Round trips before TCP's payload counts, and the least time: slow start, and cubic's first loss.
 const TCP_WARM_UP_RTTS: u32 = 40;
 const TCP_WARM_UP_MIN: Duration = Duration::from_millis(500);
-/// A run is given up after its time and this: go-back-N may take long to finish what is in flight.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a run may take to end when it is asked to.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// What all runs have in common.
 #[derive(Debug)]
@@ -50,29 +36,6 @@ pub(super) enum Ended {
     Failed(String),
 }
 
-/// What `lacuna wan run --json` prints, as far as it is used.
-#[derive(Debug, Deserialize)]
-struct WanResult {
-    to_server: Way,
-    to_client: Way,
-    server: Option<Program>,
-    client: Program,
-}
-
-#[derive(Debug, Deserialize)]
-struct Way {
-    queue_dropped: u64,
-    device_dropped_frames: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Program {
-    exit_code: Option<i32>,
-    user_s: f64,
-    system_s: f64,
-    stdout: Option<String>,
-}
-
 /// What `lacuna perf client --json` prints, as far as it is used.
 #[derive(Debug, Deserialize)]
 struct PerfResult {
@@ -89,27 +52,11 @@ impl Setting {
     /// # Errors
     /// When no further run can work, or it was interrupted.
     pub(super) fn measure(&self, run: &Run) -> Result<Ended, Failure> {
-        let mut command = Command::new(&self.program);
-        command.args(self.words(run));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failure =
-            |error: io::Error| Failure::Local(format!("cannot start a run: {}", Said(&error)));
-        let mut child = command.spawn().map_err(failure)?;
-        let stdout = child.stdout.take().map(read_all).transpose()?;
-        let stderr = child.stderr.take().map(read_all).transpose()?;
-        let text = |reader: Option<JoinHandle<String>>| {
-            reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
-        };
-        let is_late = wait(&mut child, self.time + PATIENCE)?;
-        let (result, said) = (text(stdout), text(stderr));
-        if interrupt::requested() {
-            return Err(Failure::Interrupted);
+        let limit = self.time + PATIENCE;
+        match process::run(&self.program, &self.words(run), limit)? {
+            Some(printed) => read(run, &printed),
+            None => Ok(Ended::Failed(format!("given up after {} s", limit.as_secs()))),
         }
-        if is_late {
-            let after_s = (self.time + PATIENCE).as_secs();
-            return Ok(Ended::Failed(format!("given up after {after_s} s")));
-        }
-        read(run, &result, &said)
     }
 
     /// The arguments of this program for a run.
@@ -168,84 +115,38 @@ impl Setting {
     }
 }
 
-/// Reads to the end on a thread, so that the process never waits for its reader.
-fn read_all(mut from: impl Read + Send + 'static) -> Result<JoinHandle<String>, Failure> {
-    let read = move || {
-        let mut text = Vec::new();
-        let _ = from.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    };
-    Ok(thread::start("lacuna-live", read)?)
-}
-
-/// Waits for the end of a run; true if it was given up. After a signal, the run is ended first, with its hosts.
-fn wait(child: &mut Child, limit: Duration) -> Result<bool, Failure> {
-    let failure =
-        |error: io::Error| Failure::Local(format!("cannot wait for a run: {}", Said(&error)));
-    let give_up = Instant::now() + limit;
-    let mut asked: Option<Instant> = None;
-    loop {
-        if child.try_wait().map_err(failure)?.is_some() {
-            return Ok(asked.is_some());
-        }
-        let now = Instant::now();
-        match asked {
-            None if interrupt::requested() || now >= give_up => {
-                let _ = kill_process(Pid::from_child(child), Signal::TERM);
-                asked = Some(now);
-            }
-            // The hosts end with the process, also when it is killed.
-            Some(since) if now >= since + GRACE => child.kill().map_err(failure)?,
-            _ => {}
-        }
-        std::thread::sleep(interrupt::POLL_INTERVAL);
-    }
-}
-
 /// The numbers in what a run printed.
-fn read(run: &Run, result: &str, said: &str) -> Result<Ended, Failure> {
-    let Some(Ok(result)) = result.lines().last().map(serde_json::from_str::<WanResult>) else {
-        return Err(Failure::Local(format!("nothing is measured live: {}", complaint(said))));
-    };
-    let WanResult { to_server, to_client, server, client } = result;
+fn read(run: &Run, printed: &Printed) -> Result<Ended, Failure> {
+    let result = printed.parse()?;
+    let (queue_dropped, dropped_frames) = result.dropped();
+    let WanResult { server, client, .. } = result;
+    let failed = || Ok(Ended::Failed(printed.complaint()));
     let Some(server) = server else { return Ok(Ended::Failed("it had no server".to_owned())) };
     if client.exit_code != Some(0) {
-        return Ok(Ended::Failed(complaint(said)));
+        return failed();
     }
     let processor_s =
         [&server, &client].map(|program| program.user_s + program.system_s).into_iter().sum();
     let (goodput_bits_per_s, payload_bytes) = match run.transport.congestion() {
-        Some(_) => match last_object::<Received>(&server) {
+        Some(_) => match server.last_object::<Received>() {
             Some(received) => (received.goodput_bits_per_s, received.bytes),
-            None => return Ok(Ended::Failed(complaint(said))),
+            None => return failed(),
         },
-        None => match last_object::<PerfResult>(&client) {
+        None => match client.last_object::<PerfResult>() {
             Some(PerfResult { interrupted: false, gbit_per_s, size_bytes, messages, .. }) => {
                 (gbit_per_s * 1e9, size_bytes * messages)
             }
-            Some(PerfResult { why, .. }) => {
-                return Ok(Ended::Failed(why.unwrap_or_else(|| complaint(said))));
-            }
-            None => return Ok(Ended::Failed(complaint(said))),
+            Some(PerfResult { why: Some(why), .. }) => return Ok(Ended::Failed(why)),
+            _ => return failed(),
         },
     };
     Ok(Ended::Numbers(Measured {
         goodput_bits_per_s,
         processor_s,
         payload_bytes,
-        queue_dropped: to_server.queue_dropped + to_client.queue_dropped,
-        dropped_frames: to_server.device_dropped_frames + to_client.device_dropped_frames,
+        queue_dropped,
+        dropped_frames,
     }))
-}
-
-fn last_object<T: for<'d> Deserialize<'d>>(program: &Program) -> Option<T> {
-    serde_json::from_str(program.stdout.as_ref()?.lines().last()?).ok()
-}
-
-/// The first complaint of the programs: what follows is often that the others were ended.
-fn complaint(said: &str) -> String {
-    let first = said.lines().find_map(|line| line.strip_prefix("lacuna: "));
-    first.or(said.lines().last()).unwrap_or("it said nothing").to_owned()
 }
 
 #[cfg(test)]
@@ -260,6 +161,10 @@ mod tests {
         let program = PathBuf::from("/a folder/lacuna");
         let time = Duration::from_secs(6);
         Setting { program, rate_bits_per_s: 1_000_000_000, time, seed: 7 }
+    }
+
+    fn printed(result: &str, said: &str) -> Printed {
+        Printed { result: result.to_owned(), said: said.to_owned() }
     }
 
     fn wan(client: &str, server: &str, exit_code: i32) -> String {
@@ -299,7 +204,9 @@ mod tests {
             queue_dropped: 6,
             dropped_frames: 4,
         };
-        let of = |result: &str| read(&run(Transport::Auto), result, "").expect("there are hosts");
+        let of = |result: &str| {
+            read(&run(Transport::Auto), &printed(result, "")).expect("there are hosts")
+        };
         assert_eq!(of(&result), Ended::Numbers(numbers));
         let perf = r#"{"gbit_per_s":0.1,"size_bytes":1,"messages":1,"interrupted":true,"why":"lost the server"}"#;
         let failed = Ended::Failed("lost the server".to_owned());
@@ -310,7 +217,7 @@ mod tests {
     fn numbers_of_tcp_are_its_receivers() {
         let received = Received { goodput_bits_per_s: 9e8, seconds: 6.0, bytes: 800_000_000 };
         let json = serde_json::to_string(&received).expect("numbers");
-        let result = read(&run(Transport::Cubic), &wan("", &json, 0), "");
+        let result = read(&run(Transport::Cubic), &printed(&wan("", &json, 0), ""));
         let Ok(Ended::Numbers(numbers)) = result else { panic!("{result:?}") };
         assert_eq!((numbers.goodput_bits_per_s, numbers.payload_bytes), (9e8, 800_000_000));
     }
@@ -319,10 +226,11 @@ mod tests {
     fn a_run_that_fails_says_why_and_a_machine_without_hosts_ends_all() {
         let said =
             "lacuna: the kernel refuses TCP congestion control bbr: no\nlacuna: interrupted\n";
-        let failed = read(&run(Transport::Bbr), &wan("", "", 5), said);
+        let failed = read(&run(Transport::Bbr), &printed(&wan("", "", 5), said));
         let why = "the kernel refuses TCP congestion control bbr: no".to_owned();
         assert_eq!(failed.expect("there are hosts"), Ended::Failed(why));
-        let error = read(&run(Transport::Bbr), "", "lacuna: no namespaces: run as root\n");
+        let error =
+            read(&run(Transport::Bbr), &printed("", "lacuna: no namespaces: run as root\n"));
         let error = error.expect_err("there is no object").to_string();
         assert_eq!(error, "nothing is measured live: no namespaces: run as root");
     }

@@ -1,0 +1,221 @@
+//! `--qp ud`: the measurement over datagram queue pairs (`lacuna::datagram`), both sides of it.
+//!
+//! The server has one queue pair, and the client as many as it wants to be peers, each with a socket of its own:
+//! so a server is measured as many clients would use it. There are no connections; over the session the server
+//! tells its port and the keys of its memory.
+//!
+//! A source does not know what came, so the server counts. When the client has handed all messages to the
+//! network it says so over the session, and the server goes on until all is there or nothing has come for a while.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `ends` | the client's queue pairs |
+//! | `client` | its operations |
+//! | `lent` | the server's queue pair and memory |
+//! | `server` | what comes, until nothing more does |
+//! | `contents` | which bytes a message has, and whether those that came are right |
+//! | `counts` | what came, as it is told and reported |
+
+mod client;
+mod contents;
+mod counts;
+mod ends;
+mod lent;
+mod server;
+
+pub(super) use client::Requests;
+pub(super) use counts::{Counted, Placed};
+pub(super) use ends::Ends;
+pub(super) use lent::{Lent, Shape};
+pub(super) use server::Served;
+
+use super::ClientArgs;
+use super::protocol::Sent;
+use super::report::Facts;
+use super::verb::Verb;
+use crate::units::{show_count, show_rate};
+
+use lacuna::datagram::Stats;
+use lacuna::{Connection, ControllerKind, Mode, Wire};
+use lacuna_wire::ddp::{TAGGED_HEADER_BYTES, TRAILER_BYTES, UNTAGGED_HEADER_BYTES};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Queue pairs of a client, at most: each takes some descriptors and a buffer of a bundle of packets.
+pub(super) const PEERS_MAX: u16 = 4096;
+/// What headers and trailer of a packet of the session take.
+const SESSION_OVERHEAD_BYTES: u32 = 20;
+/// A READ is over after this, and twice the time that all in flight take at the rate, if there is one.
+const READ_DEADLINE: Duration = Duration::from_secs(1);
+
+/// The client's side, as it is told to the server.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// Its queue pairs.
+    peers: u32,
+    /// Longest packet, as UDP payload.
+    packet_bytes: u32,
+    /// Of what the server sends to each peer.
+    rate_bits_per_s: Option<u64>,
+    /// Whether losses are to be repaired.
+    #[serde(default)]
+    reliable: bool,
+}
+
+impl Asked {
+    pub(super) fn packet_bytes(&self) -> u32 {
+        self.packet_bytes
+    }
+}
+
+/// The server's queue pair, as it is told to the client.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Offered {
+    port: u16,
+    /// Keys of its memory, which the messages of a place take in turns.
+    keys: Vec<u32>,
+    /// Places of each peer in it.
+    places: u32,
+}
+
+/// What reliable datagrams are answered with, at both ends, until there are any.
+fn refuse_reliable(is_reliable: bool) -> Result<(), String> {
+    match is_reliable {
+        true => Err("reliable datagrams (--qp rd) are not there yet: take --qp ud, or --qp sdr, which repairs".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Why these arguments of `--qp ud` or `--qp rd` make no sense, if so.
+pub(super) fn refused(args: &ClientArgs) -> Option<String> {
+    if let Err(refused) = refuse_reliable(is_reliable(args)) {
+        return Some(refused);
+    }
+    let others = [
+        ("--ping-pong", args.ping_pong),
+        ("--missing", args.missing.is_some()),
+        ("--chunk", args.chunk.is_some()),
+        ("--wire rdma", args.wire != Wire::default()),
+        ("--mode", args.mode != Mode::Auto),
+        ("--no-offload", args.end.no_offload),
+        ("--channels", args.end.channels > 1),
+        ("--pcap", args.end.capture.is_on()),
+        ("--path-memory", args.pace.path_memory.is_some()),
+    ];
+    if let Some((name, _)) = others.iter().find(|(_, is_used)| *is_used) {
+        return Some(format!("{name} is not for --qp ud: leave it out, or take --qp sdr"));
+    }
+    if args.pace.cc.is_some_and(|cc| cc != ControllerKind::Fixed) {
+        return Some(
+            "--cc is not for --qp ud, where nothing tells how the path fares: give a --rate"
+                .to_owned(),
+        );
+    }
+    if args.deadline.is_some() && args.verb != Verb::Read {
+        let verb = args.verb.name();
+        return Some(format!(
+            "--deadline of --qp ud is for --verb read: a {verb} is over when it was handed to the network"
+        ));
+    }
+    if args.size > u32::MAX.into() {
+        return Some(format!("--qp ud has messages of {} bytes at most", u32::MAX));
+    }
+    let payload_bytes = args.mtu.unwrap_or_default();
+    if args.validate && !payload_bytes.is_multiple_of(contents::WORD_BYTES as u32) {
+        return Some(
+            "--validate with --qp ud needs an --mtu of whole words: a multiple of 8".to_owned(),
+        );
+    }
+    if args.validate && args.size < contents::WORD_BYTES {
+        return Some("--validate with --qp ud needs a --size of 8 bytes or more".to_owned());
+    }
+    let places = u64::from(args.inflight) * u64::from(args.peers);
+    if args.validate && args.verb == Verb::WriteRecord && places > contents::PLACES_MAX {
+        let most = contents::PLACES_MAX;
+        return Some(format!(
+            "--validate with {places} messages in flight is too many: choose --inflight and --peers of {most} together"
+        ));
+    }
+    None
+}
+
+fn is_reliable(args: &ClientArgs) -> bool {
+    args.qp == "rd"
+}
+
+/// What headers and trailer of a message's packets take.
+fn overhead_bytes(verb: Verb) -> u32 {
+    let header = if verb == Verb::Send { UNTAGGED_HEADER_BYTES } else { TAGGED_HEADER_BYTES };
+    (header + TRAILER_BYTES) as u32
+}
+
+/// Payload of a packet: as asked for, or what the path of the session passes, in whole words.
+fn payload_bytes(args: &ClientArgs, session: &Connection) -> u32 {
+    args.mtu.unwrap_or_else(|| {
+        let packet_bytes = session.chosen().mtu_bytes + SESSION_OVERHEAD_BYTES;
+        let word = contents::WORD_BYTES as u32;
+        (packet_bytes.saturating_sub(overhead_bytes(args.verb)) / word * word).max(word)
+    })
+}
+
+/// What the server is asked for.
+pub(super) fn asked(args: &ClientArgs, session: &Connection) -> Asked {
+    Asked {
+        peers: args.peers.into(),
+        packet_bytes: payload_bytes(args, session) + overhead_bytes(args.verb),
+        rate_bits_per_s: rate_of_each(args).filter(|_| args.verb == Verb::Read),
+        reliable: is_reliable(args),
+    }
+}
+
+/// The share of a queue pair: together they have the rate that was asked for.
+fn rate_of_each(args: &ClientArgs) -> Option<u64> {
+    args.pace.rate.map(|rate| (rate / u64::from(args.peers)).max(1))
+}
+
+/// How long a READ may take.
+fn read_deadline(args: &ClientArgs) -> Duration {
+    args.deadline.unwrap_or_else(|| {
+        let in_flight_bits =
+            args.size as f64 * 8.0 * f64::from(args.inflight) * f64::from(args.peers);
+        let all_s = args.pace.rate.map_or(0.0, |rate| in_flight_bits / rate as f64);
+        READ_DEADLINE + Duration::try_from_secs_f64(2.0 * all_s).unwrap_or(Duration::MAX / 2)
+    })
+}
+
+/// What a user is told at the start.
+pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
+    let peers = match args.peers {
+        1 => "datagrams".to_owned(),
+        count => format!("datagrams from {}", show_count(count.into(), "queue pair")),
+    };
+    let pace = match args.pace.rate {
+        Some(rate) => show_rate(rate as f64),
+        None => "as fast as this host can".to_owned(),
+    };
+    format!("{peers}, {} bytes a packet, nothing repaired, {pace}", payload_bytes(args, session))
+}
+
+/// What the report says of the queue pairs.
+pub(super) fn facts(
+    args: &ClientArgs,
+    session: &Connection,
+    stats: &Stats,
+    messages: u64,
+) -> Facts {
+    let payload_bytes = payload_bytes(args, session);
+    let bytes = messages.saturating_mul(args.size);
+    Facts {
+        mode: "raw".to_owned(),
+        channels: 1,
+        chunk_bytes: payload_bytes.into(),
+        mtu_bytes: payload_bytes,
+        wire: "ddp",
+        payload_bytes_max: payload_bytes,
+        refused_packets: 0,
+        sent: Sent { packets: stats.packets_sent, bytes, ..Sent::default() },
+        auto: None,
+        rc: None,
+        datagrams: Some(Counted::of_client(args.peers, stats)),
+    }
+}
