@@ -271,7 +271,7 @@ fn nonsense_is_answered_in_one_line_with_exit_code_2() {
         &["perf", "server", "--clients", "0"],
         &["perf", "client", "host", "--verb", "atomic"],
         &["perf", "client", "host", "--qp", "xrc"],
-        &["perf", "client", "127.0.0.1:1", "--qp", "rd"],
+        &["perf", "client", "127.0.0.1:1", "--qp", "rd", "--ping-pong"],
         &["perf", "client", "127.0.0.1:1", "--qp", "ud", "--verb", "write"],
         &["perf", "client", "host", "--missing", "ones"],
         &["perf", "client", "host", "--deadline", "0s"],

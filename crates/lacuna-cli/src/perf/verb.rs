@@ -73,8 +73,8 @@ pub(super) fn qp_parser() -> impl TypedValueParser<Value = String> {
         .help("in order, as RDMA cards do it: everything from a lost packet on is sent again");
     let ud = PossibleValue::new("ud")
         .help("datagrams without connections: nothing is repaired, and what came is counted");
-    // Refused by name until there are any.
-    let rd = PossibleValue::new("rd").help("reliable datagrams").hide(true);
+    let rd = PossibleValue::new("rd")
+        .help("reliable datagrams: each message comes once and in the order of its peer");
     PossibleValuesParser::new([sdr, rc, ud, rd])
 }
 

@@ -4,7 +4,7 @@
 //! brings its bytes here, so this end counts them.
 
 use super::contents::Contents;
-use super::{Ends, Offered, read_deadline};
+use super::{Ends, Offered, deadline};
 use crate::failure::Failure;
 use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
@@ -169,7 +169,7 @@ impl Operations for Requests<'_> {
         let line = self.free.pop_front().unwrap_or(0);
         let of_line = self.posted[line];
         let verb = self.verb(line, of_line)?;
-        let deadline = self.into.map(|_| read_deadline(self.args));
+        let deadline = deadline(self.args);
         let posted = Instant::now();
         self.ends.post(line, (number, verb), deadline).map_err(local)?;
         self.posted[line] += 1;
@@ -186,6 +186,9 @@ impl Operations for Requests<'_> {
                 self.on_read(line, of_line, &done, tally)?;
             }
             (Ok(()), _) => {}
+            (Err(datagram::Failure::Deadline), _) => {
+                tally.count(Reason::Deadline, self.args.size.saturating_sub(done.bytes));
+            }
             (Err(failure), _) => return Err(Failure::Network(failure.to_string())),
         }
         self.progress.on_message(done.bytes);

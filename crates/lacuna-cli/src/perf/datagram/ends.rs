@@ -2,7 +2,7 @@
 //!
 //! One has a thread, if --progress says so; of several this program makes the progress, in turns.
 
-use super::{ClientArgs, Offered, rate_of_each};
+use super::{ClientArgs, Offered, settings};
 use crate::failure::Failure;
 use crate::perf::turns::Turns;
 use lacuna::datagram::{self, Done, PeerId, PostError, QueuePair, SendWork, Settings, Stats, Verb};
@@ -34,11 +34,7 @@ impl Ends {
         let progress = if args.peers > 1 { Progress::Manual } else { args.end.progress() };
         let config = ContextConfig { progress, wrap, ..ContextConfig::default() };
         let context = Context::new(config)?;
-        let mut settings = Settings {
-            packet_bytes: packet_bytes as usize,
-            rate_bits_per_s: rate_of_each(args),
-            ..Settings::default()
-        };
+        let mut settings = Settings { packet_bytes: packet_bytes as usize, ..settings(args) };
         if args.peers > 1 {
             settings.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
         }
@@ -89,6 +85,7 @@ impl Ends {
             let stats = qp.stats();
             all.packets_sent += stats.packets_sent;
             all.packets_taken += stats.packets_taken;
+            all.bytes_again += stats.bytes_again;
             let (sum, one) = (&mut all.discards, stats.discards);
             sum.duplicate += one.duplicate;
             sum.late += one.late;

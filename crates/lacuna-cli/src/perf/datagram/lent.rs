@@ -1,11 +1,12 @@
 //! What a server has for a client of datagrams: one queue pair, however many the client has, and memory.
 
 use super::contents::{PLACES_MAX, ROUNDS};
-use super::{Asked, Offered, PEERS_MAX, refuse_reliable};
+use super::{Asked, Offered, PEERS_MAX};
 use crate::perf::pattern;
 use crate::perf::protocol::Request;
 use crate::perf::verb::Verb;
-use lacuna::datagram::{OpenLimits, QueuePair, Settings};
+use lacuna::controller::ControllerConfig;
+use lacuna::datagram::{OpenLimits, QueuePair, Reliable, Settings};
 use lacuna::{Connection, Context, ContextConfig, Region, RegionOptions, Rights, Window};
 
 /// Memory for receives, at least: sources know nothing of receives, and fill many before this program has looked.
@@ -41,7 +42,6 @@ impl Shape {
         verb: Verb,
         asked: &Asked,
     ) -> Result<Self, String> {
-        refuse_reliable(asked.reliable)?;
         if let Some(refused) = verb.refused(true) {
             return Err(refused);
         }
@@ -114,6 +114,11 @@ impl Lent {
             packet_bytes: asked.packet_bytes as usize,
             rate_bits_per_s: asked.rate_bits_per_s.map(|rate| rate.max(1)),
             open,
+            reliable: asked.reliable.then(|| {
+                let controller =
+                    ControllerConfig::of(None, asked.rate_bits_per_s.map(|rate| rate.max(1)));
+                Reliable { controller: controller.unwrap_or_default(), ..Reliable::default() }
+            }),
             ..Settings::default()
         };
         let qp = context.datagram_queue_pair(&settings).map_err(|error| error.to_string())?;
@@ -166,8 +171,5 @@ mod tests {
             let refused = Shape::new(&request, verb, &asked(peers)).expect_err(part);
             assert!(refused.contains(part), "{refused}");
         }
-        let reliable = Asked { reliable: true, ..asked(1) };
-        let refused = Shape::new(&request, Verb::Send, &reliable).expect_err("none yet");
-        assert!(refused.contains("not there yet"), "{refused}");
     }
 }

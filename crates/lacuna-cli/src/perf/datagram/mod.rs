@@ -1,4 +1,4 @@
-//! `--qp ud`: the measurement over datagram queue pairs (`lacuna::datagram`), both sides of it.
+//! `--qp ud` and `--qp rd`: the measurement over datagram queue pairs (`lacuna::datagram`), both sides of it.
 //!
 //! The server has one queue pair, and the client as many as it wants to be peers, each with a socket of its own:
 //! so a server is measured as many clients would use it. There are no connections; over the session the server
@@ -35,7 +35,8 @@ use super::report::Facts;
 use super::verb::Verb;
 use crate::units::{show_count, show_rate};
 
-use lacuna::datagram::Stats;
+use lacuna::controller::{ControllerConfig, TABLE};
+use lacuna::datagram::{Reliable, Settings, Stats};
 use lacuna::{Connection, ControllerKind, Mode, Wire};
 use lacuna_wire::ddp::{TAGGED_HEADER_BYTES, TRAILER_BYTES, UNTAGGED_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
@@ -78,19 +79,9 @@ pub(super) struct Offered {
     places: u32,
 }
 
-/// What reliable datagrams are answered with, at both ends, until there are any.
-fn refuse_reliable(is_reliable: bool) -> Result<(), String> {
-    match is_reliable {
-        true => Err("reliable datagrams (--qp rd) are not there yet: take --qp ud, or --qp sdr, which repairs".to_owned()),
-        false => Ok(()),
-    }
-}
-
 /// Why these arguments of `--qp ud` or `--qp rd` make no sense, if so.
 pub(super) fn refused(args: &ClientArgs) -> Option<String> {
-    if let Err(refused) = refuse_reliable(is_reliable(args)) {
-        return Some(refused);
-    }
+    let qp = &args.qp;
     let others = [
         ("--ping-pong", args.ping_pong),
         ("--missing", args.missing.is_some()),
@@ -103,31 +94,25 @@ pub(super) fn refused(args: &ClientArgs) -> Option<String> {
         ("--path-memory", args.pace.path_memory.is_some()),
     ];
     if let Some((name, _)) = others.iter().find(|(_, is_used)| *is_used) {
-        return Some(format!("{name} is not for --qp ud: leave it out, or take --qp sdr"));
+        return Some(format!("{name} is not for --qp {qp}: leave it out, or take --qp sdr"));
     }
-    if args.pace.cc.is_some_and(|cc| cc != ControllerKind::Fixed) {
-        return Some(
-            "--cc is not for --qp ud, where nothing tells how the path fares: give a --rate"
-                .to_owned(),
-        );
-    }
-    if args.deadline.is_some() && args.verb != Verb::Read {
+    if args.deadline.is_some() && args.verb != Verb::Read && !is_reliable(args) {
         let verb = args.verb.name();
         return Some(format!(
             "--deadline of --qp ud is for --verb read: a {verb} is over when it was handed to the network"
         ));
     }
     if args.size > u32::MAX.into() {
-        return Some(format!("--qp ud has messages of {} bytes at most", u32::MAX));
+        return Some(format!("--qp {qp} has messages of {} bytes at most", u32::MAX));
     }
     let payload_bytes = args.mtu.unwrap_or_default();
     if args.validate && !payload_bytes.is_multiple_of(contents::WORD_BYTES as u32) {
-        return Some(
-            "--validate with --qp ud needs an --mtu of whole words: a multiple of 8".to_owned(),
-        );
+        return Some(format!(
+            "--validate with --qp {qp} needs an --mtu of whole words: a multiple of 8"
+        ));
     }
     if args.validate && args.size < contents::WORD_BYTES {
-        return Some("--validate with --qp ud needs a --size of 8 bytes or more".to_owned());
+        return Some(format!("--validate with --qp {qp} needs a --size of 8 bytes or more"));
     }
     let places = u64::from(args.inflight) * u64::from(args.peers);
     if args.validate && args.verb == Verb::WriteRecord && places > contents::PLACES_MAX {
@@ -168,12 +153,28 @@ pub(super) fn asked(args: &ClientArgs, session: &Connection) -> Asked {
     }
 }
 
+/// What paces each queue pair, and whether it repairs.
+fn settings(args: &ClientArgs) -> Settings {
+    let controller = ControllerConfig::of(args.pace.cc, rate_of_each(args)).unwrap_or_default();
+    let reliable = is_reliable(args).then(|| Reliable { controller, ..Reliable::default() });
+    let rate_bits_per_s = match controller {
+        ControllerConfig::Fixed { rate_bits_per_s } => Some(rate_bits_per_s),
+        _ => None,
+    };
+    Settings { rate_bits_per_s, controller: Some(controller), reliable, ..Settings::default() }
+}
+
 /// The share of a queue pair: together they have the rate that was asked for.
 fn rate_of_each(args: &ClientArgs) -> Option<u64> {
     args.pace.rate.map(|rate| (rate / u64::from(args.peers)).max(1))
 }
 
-/// How long a READ may take.
+/// How long an operation may take, if that is bounded: a READ always, as its answer may be lost.
+fn deadline(args: &ClientArgs) -> Option<Duration> {
+    let is_read = args.verb == Verb::Read && !is_reliable(args);
+    args.deadline.or_else(|| is_read.then(|| read_deadline(args)))
+}
+
 fn read_deadline(args: &ClientArgs) -> Duration {
     args.deadline.unwrap_or_else(|| {
         let in_flight_bits =
@@ -183,17 +184,23 @@ fn read_deadline(args: &ClientArgs) -> Duration {
     })
 }
 
+/// The name of a kind of controller.
+fn name_of(kind: ControllerKind) -> &'static str {
+    TABLE.iter().find(|entry| entry.kind == kind).map_or("", |entry| entry.name)
+}
+
 /// What a user is told at the start.
 pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
     let peers = match args.peers {
         1 => "datagrams".to_owned(),
         count => format!("datagrams from {}", show_count(count.into(), "queue pair")),
     };
-    let pace = match args.pace.rate {
-        Some(rate) => show_rate(rate as f64),
-        None => "as fast as this host can".to_owned(),
+    let pace = match (args.pace.rate, args.pace.cc) {
+        (Some(rate), _) => show_rate(rate as f64),
+        (None, cc) => name_of(cc.unwrap_or(ControllerConfig::default().kind())).to_owned(),
     };
-    format!("{peers}, {} bytes a packet, nothing repaired, {pace}", payload_bytes(args, session))
+    let repair = if is_reliable(args) { "selective repeat" } else { "nothing repaired" };
+    format!("{peers}, {} bytes a packet, {repair}, {pace}", payload_bytes(args, session))
 }
 
 /// What the report says of the queue pairs.
@@ -206,14 +213,19 @@ pub(super) fn facts(
     let payload_bytes = payload_bytes(args, session);
     let bytes = messages.saturating_mul(args.size);
     Facts {
-        mode: "raw".to_owned(),
+        mode: if is_reliable(args) { "sr" } else { "raw" }.to_owned(),
         channels: 1,
         chunk_bytes: payload_bytes.into(),
         mtu_bytes: payload_bytes,
         wire: "ddp",
         payload_bytes_max: payload_bytes,
         refused_packets: 0,
-        sent: Sent { packets: stats.packets_sent, bytes, ..Sent::default() },
+        sent: Sent {
+            packets: stats.packets_sent,
+            bytes,
+            retransmitted_packets: stats.bytes_again / u64::from(payload_bytes).max(1),
+            ..Sent::default()
+        },
         auto: None,
         rc: None,
         datagrams: Some(Counted::of_client(args.peers, stats)),

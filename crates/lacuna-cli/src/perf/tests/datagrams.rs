@@ -1,4 +1,4 @@
-//! `--qp ud`: every verb over loopback with exact counts, over paths that lose, and from many peers; and what is
+//! `--qp ud` and `rd`: every verb over loopback with exact counts, over paths that lose, and from many peers; and what is
 //! refused.
 
 use super::*;
@@ -16,7 +16,8 @@ fn ud_over(to: SocketAddr, options: &str, wrap: Option<Wrap>) -> (Report, Value)
         false => format!("{name} {value}"),
     };
     let (size, inflight) = (unless("-s", "256KiB"), unless("-t", "4"));
-    let line = format!("client {to} --qp ud {size} {inflight} {options}");
+    let qp = unless("--qp", "ud");
+    let line = format!("client {to} {qp} {size} {inflight} {options}");
     let args = ClientLine::try_parse_from(line.split_whitespace()).expect("a command line");
     let report = client::measure(&args.args, wrap, &|| false, OUTPUT).expect("it is served");
     let json = serde_json::to_value(&report).expect("an object");
@@ -85,7 +86,8 @@ fn what_a_path_loses_is_missing_in_the_maps_and_nothing_else_is() {
 fn reads_over_a_path_that_loses_questions_end_by_their_deadline() {
     let server = Running::start("", |_| {});
     let (wrap, links) = lossy(0.2);
-    let options = "--verb read -s 20000 -n 40 --warmup 0 --deadline 50ms --validate";
+    // A given rate needs no questions, which would be lost as well.
+    let options = "--verb read -s 20000 -n 40 --warmup 0 --deadline 50ms --rate 1gbit --validate";
     let (report, json) = ud_over(server.address, options, Some(wrap));
     assert_eq!(report.validated, Some(true), "{json}");
     let missed = json["messages_missed"].as_u64().expect("counted");
@@ -93,6 +95,20 @@ fn reads_over_a_path_that_loses_questions_end_by_their_deadline() {
     assert!(missed > 0, "{json}");
     assert_eq!(json["ended"]["deadline"], missed, "{json}");
     assert_eq!(json["lost_bytes"], missed * 20_000, "{json}");
+}
+
+#[test]
+fn reliable_datagrams_come_whole_over_a_path_that_loses() {
+    let server = Running::start("", |_| {});
+    for verb in ["send", "write-record", "read"] {
+        let (wrap, links) = lossy(0.05);
+        let options = format!("--qp rd --verb {verb} -n 40 --warmup 4 --rate 400mbit --validate");
+        let (report, json) = ud_over(server.address, &options, Some(wrap));
+        assert_eq!((report.iterations, report.validated), (40, Some(true)), "{json}");
+        assert_eq!((&json["qp"], &json["mode"]), (&json!("rd"), &json!("sr")));
+        assert_eq!((&json["placed_fraction"], &json["messages_whole"]), (&json!(1.0), &json!(48)));
+        assert!(lost(&links) > 0, "{json}");
+    }
 }
 
 #[test]
@@ -131,14 +147,14 @@ fn options_that_datagrams_have_not_are_refused_by_name() {
         ("--qp ud --ping-pong", "--ping-pong is not for --qp ud"),
         ("--qp ud --chunk 64KiB", "--chunk is not for --qp ud"),
         ("--qp ud --missing zero", "--missing is not for --qp ud"),
-        ("--qp ud --cc bbr", "give a --rate"),
         ("--qp ud --deadline 1s", "is for --verb read"),
         ("--qp ud --shim lowar:8:1", "of --qp rc"),
         ("--qp ud --queue-pairs 2", "for --qp rc"),
         ("--qp ud --size 8GiB", "4294967295 bytes at most"),
         ("--qp ud --validate -s 7", "8 bytes or more"),
         ("--qp ud --validate -m 1004", "a multiple of 8"),
-        ("--qp rd", "are not there yet"),
+        ("--qp rd --ping-pong", "--ping-pong is not for --qp rd"),
+        ("--qp ud --cc fixed", "needs a --rate"),
         ("--qp sdr --verb write-record", "take --qp ud"),
         ("--qp rc --verb write-record", "take --qp ud"),
         ("--peers 2", "--peers is for --qp ud"),
@@ -159,11 +175,11 @@ fn options_that_datagrams_have_not_are_refused_by_name() {
 
 /// A server asked by hand for what its clients refuse by themselves.
 #[test]
-fn a_server_refuses_reliable_datagrams_and_verbs_that_datagrams_have_not() {
+fn a_server_refuses_verbs_that_datagrams_have_not() {
     let server = Running::start("", |_| {});
     let asked = |reliable| json!({ "peers": 1, "packet_bytes": 1400, "rate_bits_per_s": null, "reliable": reliable });
     for (verb, datagram, part) in [
-        ("send", Some(asked(true)), "not there yet"),
+        ("write", Some(asked(true)), "take write-record"),
         ("write", Some(asked(false)), "take write-record"),
         ("write-record", None, "take --qp ud"),
     ] {
