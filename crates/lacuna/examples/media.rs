@@ -8,11 +8,11 @@
 //! cargo run --release -p lacuna --example media -- --loss 0.05 --burst 8 --deadline 30
 //! ```
 //!
-//! Both ends are in this process, over loopback. The path between them is a relay with two UDP ports: it drops and
+//! Both ends are in this process, over loopback. The path between them is a relay with a UDP port of its own: it drops and
 //! delays packets as `lacuna wan` does ([`lacuna_link::Pipe`]), one way alone, as nothing comes back.
 //!
 //! A frame of the receiver's memory has one of 64 places, by its number, so that the place says which frame it is. Its
-//! record closes when all of it is there, when the next frame shows that all was sent, or by silence; then, or by its
+//! record closes when all of it is there, when the sender has said that it was all, or by silence; then, or by its
 //! deadline, the frame is shown if enough of it is there. For each frame that is not whole a line tells what is
 //! missing: `#` is a fortieth that is there, `+` one that is there in part, `.` one that is missing.
 
@@ -248,10 +248,11 @@ fn send(
         let data: Vec<u8> = (0..bytes).map(|at| content(number, at)).collect();
         let to = Target { key, offset: options.place(number) };
         let verb = Verb::WriteRecord { data: data.into(), to };
-        from.post_send(SendWork {
-            is_signaled: false,
-            ..SendWork::new(number.into(), peer, verb)
-        })?;
+        from.post_send(SendWork::new(number.into(), peer, verb))?;
+        // Once it has left, the receiver is told that this was all: else it waits for the next frame, or for long
+        // enough a silence, to know that the rest of this one is lost.
+        from.wait(Duration::from_secs(10)).ok_or("a frame does not leave")?.status?;
+        from.say_sent(peer);
     }
     Ok(())
 }
