@@ -188,10 +188,11 @@ impl Latencies {
             of(Way::Send) / of(Way::Tcp)
         };
         let [medium, larger, large] = [16 << 10, 64 << 10, 128 << 10].map(ratio);
-        let verdict = match (medium.max(larger) < 1.0, large < 1.0) {
-            (true, true) => Verdict::Exceeded,
-            (_, true) => Verdict::Holds,
-            _ => Verdict::Differs,
+        // Without a number nothing holds.
+        let verdict = match large < 1.0 && !medium.is_nan() && !larger.is_nan() {
+            true if medium < 1.0 && larger < 1.0 => Verdict::Exceeded,
+            true => Verdict::Holds,
+            false => Verdict::Differs,
         };
         vec![
             small(Way::Send, 0.181),
@@ -391,6 +392,11 @@ mod tests {
     fn what_has_no_number_is_said_and_nothing_holds_for_it() {
         let flow = |way| Flow { way, message_bytes: 1024 };
         let runs = vec![(flow(Way::Tcp), Ok(1e9)), (flow(Way::Send), Err("no port".to_owned()))];
+        let ping = Ping { way: Way::Send, waiting: Waiting::Polling, message_bytes: 128 << 10 };
+        let of = |way, number| (Ping { way, ..ping }, Ok(number));
+        let pings = vec![of(Way::Tcp, 2.0), of(Way::Send, 1.0)];
+        let latencies = Latencies { time_s: 0.5, packet_bytes: 1472, runs: pings }.outcome();
+        assert!(latencies.statements.iter().all(|statement| statement.verdict == Verdict::Differs));
         let outcome = Bandwidths { time_s: 0.5, packet_bytes: 1472, runs }.outcome();
         assert!(outcome.statements.iter().all(|statement| statement.verdict == Verdict::Differs));
         assert_eq!(outcome.remarks, ["No number for Send, 1 KiB: no port"]);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// The link: faster than what is offered, so that nothing but its losses loses packets.
 const LINK_BITS_PER_S: u64 = 2 * RATE_BITS_PER_S;
-/// Payload of packets of 1,500 bytes: of a Send, and of a Write-Record.
-const SEND_BYTES: u32 = 1450;
-const RECORD_BYTES: u32 = 1438;
+/// Payload of packets of 1,500 bytes or a little less, in steps of 4: of a Send, and of a Write-Record.
+const SEND_BYTES: u32 = 1448;
+const RECORD_BYTES: u32 = 1436;
 /// Messages in flight hold this much together.
 const IN_FLIGHT_BYTES: u64 = 4 << 20;
 /// `net.ipv4.ipfrag_high_thresh` that holds all broken datagrams of a run.
@@ -61,7 +61,7 @@ impl Setting {
         let mut words = Vec::new();
         let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
         add(&format!(
-            "wan run -q --json --rate {LINK_BITS_PER_S}bit --rtt 2ms --mtu 1500 --seed {}",
+            "wan run -q --json --rate {LINK_BITS_PER_S}bit --rtt 2ms --queue 64MiB --mtu 1500 --seed {}",
             self.seed
         ));
         if cell.loss > 0.0 {
@@ -184,7 +184,7 @@ mod tests {
         };
         let words = |scheme| setting.words(&cell(scheme)).join(" ");
         let record = words(Scheme::WriteRecord);
-        assert!(record.contains("--loss 1e-2 --") && record.contains("--mtu 1438"), "{record}");
+        assert!(record.contains("--loss 1e-2 --") && record.contains("--mtu 1436"), "{record}");
         assert!(record.contains("--verb write-record --size 1048576 --inflight 4"), "{record}");
         assert!(words(Scheme::Send).contains("--verb send"));
         let linux = words(Scheme::Fragments(Reassembly::Linux));
