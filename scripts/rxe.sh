@@ -105,7 +105,7 @@ boot() {
     version=$(cat "$cache/ready")
     timeout "${LACUNA_RXE_SECONDS:-900}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 2048 -smp 2 \
         -kernel "$cache/root/boot/vmlinuz-$version" -initrd "$work/initramfs.gz" \
-        -append "console=ttyS0 quiet loglevel=3 panic=-1 part=$part" -nographic -no-reboot -nic none \
+        -append "console=ttyS0 no_timer_check quiet loglevel=3 panic=-1 part=$part" -nographic -no-reboot -nic none \
         -object rng-random,id=rng,filename=/dev/urandom -device virtio-rng-pci,rng=rng \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
         -virtfs local,path="$work/share",mount_tag=share,security_model=none \
