@@ -10,7 +10,7 @@
 
 local TAGGED_BYTES, UNTAGGED_BYTES, TRAILER_BYTES = 30, 18, 4
 local REQUEST_BYTES = 32
-local FRAME_BYTES, RANGE_BYTES = 8, 8
+local FRAME_BYTES, RANGE_BYTES, STRETCH_BYTES = 8, 8, 16
 local READ_REQUEST, SEND, SEND_SOLICITED, WRITE_RECORD, CONTROL = 0x1, 0x3, 0x5, 0xc, 0xe
 local OPERATIONS = {
     [READ_REQUEST] = "READ request",
@@ -20,19 +20,40 @@ local OPERATIONS = {
     [CONTROL] = "Control",
 }
 local QUEUE_OF = { [READ_REQUEST] = 1, [SEND] = 0, [SEND_SOLICITED] = 0, [CONTROL] = 3 }
-local QUEUES = { [0] = "Sends", [1] = "READs", [3] = "Control" }
-local REPORT, ERROR, CANCEL, SENT, MISSING, DONE = 1, 2, 3, 4, 5, 6
+local RELIABLE_QUEUE, GROUP_QUEUE, GROUP_MAX = 4, 0x80000000, 0xffffff
+local QUEUES = { [0] = "Sends", [1] = "READs", [3] = "Control", [4] = "Reliable" }
+local REPORT, ERROR, CANCEL, SENT, MISSING, BEGIN, ASK, ACKNOWLEDGE, PROBE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local KINDS = {
     [REPORT] = "Report",
     [ERROR] = "Error",
     [CANCEL] = "Cancel",
     [SENT] = "Sent",
     [MISSING] = "Missing",
-    [DONE] = "Done",
+    [BEGIN] = "Begin",
+    [ASK] = "Ask",
+    [ACKNOWLEDGE] = "Acknowledge",
+    [PROBE] = "Probe",
 }
 -- Bytes behind a frame's number, at least.
-local REST_BYTES = { [REPORT] = 16, [ERROR] = 1, [CANCEL] = 1, [SENT] = 0, [MISSING] = 0, [DONE] = 0 }
-local SPACES = { [0] = "Send", [1] = "READ", [2] = "Write-Record" }
+local REST_BYTES = {
+    [REPORT] = 12,
+    [ERROR] = 1,
+    [CANCEL] = 5,
+    [SENT] = 4,
+    [MISSING] = 0,
+    [BEGIN] = 12,
+    [ASK] = 12,
+    [ACKNOWLEDGE] = 36,
+    [PROBE] = 12,
+}
+local SPACES = {
+    [0] = "Send",
+    [1] = "READ",
+    [2] = "Write-Record",
+    [3] = "reliable message",
+    [4] = "group Send",
+    [5] = "group Write-Record",
+}
 local REASONS = {
     [1] = "no buffer",
     [2] = "key",
@@ -65,7 +86,8 @@ local field = {
     solicited = ProtoField.bool("lacuna_ddp.solicited", "Solicited", 8, nil, 0x01),
     answer = ProtoField.bool("lacuna_ddp.answer", "Answers a READ", 8, nil, 0x02),
     named = ProtoField.bool("lacuna_ddp.named", "The STag is a region's name", 8, nil, 0x04),
-    padding = ProtoField.bytes("lacuna_ddp.padding", "Reserved"),
+    reliable = ProtoField.bool("lacuna_ddp.reliable", "Sent until it has come", 8, nil, 0x08),
+    group = ProtoField.uint24("lacuna_ddp.group", "Group (0 is none)", base.DEC),
     payload = ProtoField.bytes("lacuna_ddp.payload", "Payload"),
     payload_bytes = ProtoField.uint32("lacuna_ddp.payload_bytes", "Payload bytes", base.DEC),
     sink_stag = ProtoField.uint32("lacuna_ddp.read.sink_stag", "Sink STag", base.HEX),
@@ -78,10 +100,23 @@ local field = {
     space = ProtoField.uint8("lacuna_ddp.frame.space", "Messages", base.DEC, SPACES),
     frame_bytes = ProtoField.uint16("lacuna_ddp.frame.length", "Bytes of the body", base.DEC),
     about = ProtoField.uint32("lacuna_ddp.frame.number", "Message number", base.DEC),
-    report_end = ProtoField.uint32("lacuna_ddp.report.end", "End of the segment in its message", base.DEC),
-    report_bytes = ProtoField.uint64("lacuna_ddp.report.bytes", "Bytes that have come in all", base.DEC),
-    report_waited = ProtoField.uint32("lacuna_ddp.report.waited", "Time that the report waited (us)", base.DEC),
+    all_bytes = ProtoField.uint64("lacuna_ddp.frame.bytes", "Bytes in all", base.DEC),
+    waited = ProtoField.uint32("lacuna_ddp.frame.waited", "Time that this waited (us)", base.DEC),
+    unused = ProtoField.uint32("lacuna_ddp.probe.unused", "Room for the report", base.DEC),
     reason = ProtoField.uint8("lacuna_ddp.reason", "Reason", base.DEC, REASONS),
+    cancel_key = ProtoField.uint32("lacuna_ddp.cancel.key", "Key that its segments name", base.HEX),
+    sent_group = ProtoField.uint32("lacuna_ddp.sent.group", "Group (0 is none)", base.DEC),
+    instance = ProtoField.uint32("lacuna_ddp.instance", "Instance", base.HEX),
+    token = ProtoField.uint64("lacuna_ddp.token", "Token", base.HEX),
+    record = ProtoField.uint32("lacuna_ddp.acknowledge.record", "Receiver's record", base.HEX),
+    horizon_number = ProtoField.uint32("lacuna_ddp.acknowledge.horizon_number", "Horizon, message", base.DEC),
+    horizon_place = ProtoField.uint32("lacuna_ddp.acknowledge.horizon_place", "Horizon, place", base.DEC),
+    latest_number = ProtoField.uint32("lacuna_ddp.acknowledge.latest_number", "Latest segment, message", base.DEC),
+    latest_place = ProtoField.uint32("lacuna_ddp.acknowledge.latest_place", "Latest segment, place", base.DEC),
+    from_number = ProtoField.uint32("lacuna_ddp.acknowledge.from_number", "Missing from, message", base.DEC),
+    from_place = ProtoField.uint32("lacuna_ddp.acknowledge.from_place", "Missing from, place", base.DEC),
+    to_number = ProtoField.uint32("lacuna_ddp.acknowledge.to_number", "Up to, without, message", base.DEC),
+    to_place = ProtoField.uint32("lacuna_ddp.acknowledge.to_place", "Up to, without, place", base.DEC),
     missing_begin = ProtoField.uint32("lacuna_ddp.missing.begin", "From", base.DEC),
     missing_end = ProtoField.uint32("lacuna_ddp.missing.end", "Up to, without", base.DEC),
     unknown = ProtoField.bytes("lacuna_ddp.frame.unknown", "Unknown"),
@@ -133,6 +168,18 @@ local function hex(range)
     return string.format("0x%08x", range:uint())
 end
 
+-- Whether segments of an operation are for this queue; nil if they are tagged.
+local function is_queue_of(opcode, queue)
+    local own = QUEUE_OF[opcode]
+    if queue == own then
+        return true
+    elseif own == nil or queue == nil or opcode == CONTROL then
+        return false
+    end
+    local group = queue - GROUP_QUEUE
+    return queue == RELIABLE_QUEUE or own == 0 and group > 0 and group <= GROUP_MAX
+end
+
 local function add_request(tree, buffer)
     tree:add(field.sink_stag, buffer(0, 4))
     tree:add(field.sink_offset, buffer(4, 8))
@@ -165,19 +212,52 @@ local function add_frame(tree, frame)
     tree:add(field.about, frame(4, 4))
     local number = frame(4, 4):uint()
     local line = string.format("%s of %s %d", name, SPACES[space], number)
-    if kind == SENT or kind == DONE then
-        line = string.format("%s up to %s %d", name, SPACES[space], number)
-    end
     local used = REST_BYTES[kind]
     if kind == REPORT then
-        tree:add(field.report_end, frame(8, 4))
-        tree:add(field.report_bytes, frame(12, 8))
-        tree:add(field.report_waited, frame(20, 4))
-        line = line .. string.format(" up to byte %d, %s in all", frame(8, 4):uint(), tostring(frame(12, 8):uint64()))
+        tree:add(field.all_bytes, frame(8, 8))
+        tree:add(field.waited, frame(16, 4))
+        line = string.format("Report to probe %d: %s bytes in all", number, tostring(frame(8, 8):uint64()))
+    elseif kind == PROBE then
+        tree:add(field.all_bytes, frame(8, 8))
+        tree:add(field.unused, frame(16, 4))
+        line = string.format("Probe %d", number)
+    elseif kind == SENT then
+        tree:add(field.sent_group, frame(8, 4))
+        local group = frame(8, 4):uint()
+        line = string.format("Sent up to %s %d", SPACES[space], number)
+        line = line .. (group > 0 and string.format(" of group %d", group) or "")
+    elseif kind == BEGIN or kind == ASK then
+        tree:add(field.instance, frame(8, 4))
+        tree:add(field.token, frame(12, 8))
+        line = string.format("%s at %s %d", name, SPACES[space], number)
+        line = line .. (frame(8, 4):uint() > 0 and " of instance " .. hex(frame(8, 4)) or "")
+    elseif kind == ACKNOWLEDGE then
+        tree:add(field.instance, frame(8, 4))
+        tree:add(field.record, frame(12, 4))
+        tree:add(field.horizon_number, frame(16, 4))
+        tree:add(field.horizon_place, frame(20, 4))
+        tree:add(field.latest_number, frame(24, 4))
+        tree:add(field.latest_place, frame(28, 4))
+        tree:add(field.all_bytes, frame(32, 8))
+        tree:add(field.waited, frame(40, 4))
+        local count = math.floor((rest - used) / STRETCH_BYTES)
+        for at = FRAME_BYTES + used, FRAME_BYTES + used + (count - 1) * STRETCH_BYTES, STRETCH_BYTES do
+            tree:add(field.from_number, frame(at, 4))
+            tree:add(field.from_place, frame(at + 4, 4))
+            tree:add(field.to_number, frame(at + 8, 4))
+            tree:add(field.to_place, frame(at + 12, 4))
+        end
+        used = used + count * STRETCH_BYTES
+        line = string.format("%s before %s %d, up to %d at %d", name, SPACES[space], number, frame(16, 4):uint(),
+            frame(20, 4):uint())
+        line = line .. (count > 0 and string.format(" but for %d stretches", count) or "")
     elseif kind == ERROR or kind == CANCEL then
         tree:add(field.reason, frame(8, 1))
         local reason = frame(8, 1):uint()
         line = line .. ": " .. (REASONS[reason] or string.format("reason %d", reason))
+        if kind == CANCEL then
+            tree:add(field.cancel_key, frame(9, 4))
+        end
     elseif kind == MISSING then
         local count = math.floor(rest / RANGE_BYTES)
         used = count * RANGE_BYTES
@@ -258,15 +338,18 @@ function ddp.dissector(buffer, pinfo, root)
         bits:add(field.solicited, buffer(26, 1))
         bits:add(field.answer, buffer(26, 1))
         bits:add(field.named, buffer(26, 1))
-        tree:add(field.padding, buffer(27, 3))
+        bits:add(field.reliable, buffer(26, 1))
+        tree:add(field.group, buffer(27, 3))
         number, length, place = buffer(14, 4):uint(), buffer(18, 4):uint(), buffer(22, 4):uint()
         local set = buffer(26, 1):uint()
-        for at, word in ipairs({ "solicited", "answer", "named" }) do
+        for at, word in ipairs({ "solicited", "answer", "named", "reliable" }) do
             if bit.band(set, 2 ^ (at - 1)) ~= 0 then
                 flags[#flags + 1] = word
             end
         end
         words = string.format(" to STag %s at %s", hex(buffer(2, 4)), tostring(buffer(6, 8):uint64()))
+        local group = buffer(27, 3):uint()
+        words = words .. (group > 0 and string.format(" of group %d", group) or "")
     else
         tree:add(field.length, buffer(2, 4))
         tree:add(field.queue, buffer(6, 4))
@@ -274,10 +357,17 @@ function ddp.dissector(buffer, pinfo, root)
         tree:add(field.place, buffer(14, 4))
         number, length, place = buffer(10, 4):uint(), buffer(2, 4):uint(), buffer(14, 4):uint()
         words = ""
+        local group = buffer(6, 4):uint() - GROUP_QUEUE
+        if group > 0 and group <= GROUP_MAX then
+            tree:add(field.group, buffer(7, 3))
+            words = string.format(" to group %d", group)
+        elseif buffer(6, 4):uint() == RELIABLE_QUEUE then
+            flags[#flags + 1] = "reliable"
+        end
     end
     if OPERATIONS[opcode] then
         local queue = not is_tagged and buffer(6, 4):uint() or nil
-        if queue ~= QUEUE_OF[opcode] then
+        if not is_queue_of(opcode, queue) then
             tree:add_proto_expert_info(malformed, "The operation is not for this queue, or not for memory")
         end
     end
@@ -294,7 +384,7 @@ function ddp.dissector(buffer, pinfo, root)
     local part = payload > 0 and buffer(header, payload) or nil
     local is_whole = place == 0 and whole == length
     if opcode == READ_REQUEST and is_whole and payload == REQUEST_BYTES then
-        words = add_request(tree, part:tvb())
+        words = add_request(tree, part:tvb()) .. (buffer(6, 4):uint() == RELIABLE_QUEUE and " [reliable]" or "")
     elseif opcode == CONTROL and is_whole and part then
         words = add_control(tree, part:tvb())
     else

@@ -5,7 +5,7 @@ use lacuna_datagram::{Config, Done, Endpoint, Operation, Run, SendWork, Target, 
 use lacuna_link::SplitMix64;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope};
 use lacuna_wire::ddp::{RecordFlags, Segment, Tagged};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -22,12 +22,8 @@ fn byte(source: usize, message: u64, at: u64) -> u8 {
     (message.wrapping_mul(0x9e37_79b9) ^ (source as u64) << 5 ^ at.wrapping_mul(31) ^ at >> 7) as u8
 }
 
-struct Sent {
-    source: usize,
-    message: u64,
-    length: u32,
-    to: Target,
-}
+/// What a completion tells of a message: its source, where it went, and its length.
+type Told = (usize, Target, u32);
 
 struct World {
     rng: SplitMix64,
@@ -41,9 +37,10 @@ struct World {
     sources: Vec<Endpoint>,
     /// Where each source goes on in its own memory.
     next: [u64; PEERS],
-    /// On their way: when, from whom.
-    packets: Vec<(u64, usize, Vec<u8>)>,
-    sent: HashMap<(usize, u64), Sent>,
+    /// On their way: from whom, by when, and in the order in which they left.
+    packets: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    next_packet: u64,
+    sent: HashMap<Told, Vec<u64>>,
     messages: u64,
 }
 
@@ -77,7 +74,8 @@ impl World {
             shared,
             sources,
             next: [0; PEERS],
-            packets: Vec::new(),
+            packets: BTreeMap::new(),
+            next_packet: 0,
             sent: HashMap::new(),
             messages: 0,
         }
@@ -116,8 +114,7 @@ impl World {
             deadline_ns: None,
         };
         from.post_send(self.now_ns, work).unwrap();
-        let sent = Sent { source, message, length: length as u32, to };
-        self.sent.insert((source, message), sent);
+        self.sent.entry((source, to, length as u32)).or_default().push(message);
     }
 
     /// What sources have leaves, and is lost, doubled, damaged or delayed.
@@ -144,13 +141,19 @@ impl World {
         let delay_ns = if self.rng.chance(500_000) { self.rng.below(3_000_000) } else { 0 };
         let due_ns = self.now_ns + 100_000 + delay_ns;
         if self.rng.chance(50_000) {
-            self.packets.push((due_ns + self.rng.below(60_000_000), source, packet.clone()));
+            let later_ns = due_ns + self.rng.below(60_000_000);
+            self.push(later_ns, source, packet.clone());
         }
         if self.rng.chance(20_000) {
             let at = self.rng.below(packet.len() as u64) as usize;
             packet[at] ^= 1 << self.rng.below(8);
         }
-        self.packets.push((due_ns, source, packet));
+        self.push(due_ns, source, packet);
+    }
+
+    fn push(&mut self, due_ns: u64, source: usize, packet: Vec<u8>) {
+        self.packets.insert((due_ns, self.next_packet), (source, packet));
+        self.next_packet += 1;
     }
 
     /// Somebody who knows no key, or uses one wrongly, perhaps under another's address.
@@ -172,16 +175,15 @@ impl World {
         segment.emit_packet(&payload, &mut packet);
         let from =
             if self.rng.chance(500_000) { 99 } else { self.rng.below(PEERS as u64) as usize };
-        self.packets.push((self.now_ns, from, packet));
+        self.push(self.now_ns, from, packet);
     }
 
     /// Time goes on to the next thing that happens.
     fn step(&mut self) {
         self.now_ns += 50_000 + self.rng.below(200_000);
         let now_ns = self.now_ns;
-        self.packets.sort_by_key(|(due_ns, ..)| *due_ns);
-        let due = self.packets.partition_point(|(due_ns, ..)| *due_ns <= now_ns);
-        for (_, from, packet) in self.packets.drain(..due) {
+        while let Some(entry) = self.packets.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            let (from, packet) = entry.remove();
             self.target.on_datagram(now_ns, address(from), &packet);
         }
         self.target.on_timeout(now_ns);
@@ -195,9 +197,8 @@ fn check(world: &World, done: &Done) -> u64 {
     let arrived = done.arrived.as_ref().unwrap();
     let place = arrived.place.unwrap();
     let source = (0..PEERS).find(|at| address(*at) == arrived.source).expect("of a source");
-    let fits =
-        |sent: &&Sent| sent.source == source && sent.to == place && sent.length == arrived.length;
-    let sent = world.sent.values().filter(fits);
+    let sent = world.sent.get(&(source, place, arrived.length));
+    let sent = sent.unwrap_or_else(|| panic!("nobody sent {arrived:?}"));
     let (len, start) = (u64::from(arrived.length), place.offset);
     let base = if place.key == world.shared {
         REGION_BYTES / 2
@@ -212,14 +213,12 @@ fn check(world: &World, done: &Done) -> u64 {
     assert!(arrived.map.ranges(arrived.length).all(|range| range.end <= len));
     // Of its own bytes, in memory that no other source writes, what the map claims is there right now.
     if place.key != world.shared {
-        let is_there = |sent: &Sent| {
+        let is_there = |message: &u64| {
             arrived.map.ranges(arrived.length).all(|range| {
-                range.clone().all(|at| bytes[at as usize] == byte(source, sent.message, at))
+                range.clone().all(|at| bytes[at as usize] == byte(source, *message, at))
             })
         };
-        assert!(sent.into_iter().any(is_there), "{arrived:?}");
-    } else {
-        assert!(sent.count() > 0, "nobody sent {arrived:?}");
+        assert!(sent.iter().any(is_there), "{arrived:?}");
     }
     covered
 }

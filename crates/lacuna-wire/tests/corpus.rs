@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lacuna_wire::ddp::{
-    About, ControlFrame, ControlReason, MissingRanges, Operation, ReadRequest, RecordFlags,
+    About, ControlFrame, ControlReason, Operation, Position, ReadRequest, RecordFlags, Rows,
     Segment, Space, Tagged, Untagged, emit_control,
 };
 use lacuna_wire::{
@@ -171,13 +171,17 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
 
 /// Segments of datagram queue pairs, with their payloads.
 fn seed_segments() -> Vec<(&'static str, Segment, Vec<u8>)> {
-    let untagged = |operation, length, place| {
-        Segment::Untagged(Untagged { operation, number: 7, length, place })
+    let of = |operation, is_reliable, group, (length, place)| {
+        Segment::Untagged(Untagged { operation, is_reliable, group, number: 7, length, place })
     };
-    let record = |length, place, flags| {
+    let untagged = |operation, length, place| of(operation, false, 0, (length, place));
+    let record = |length, place, flags: RecordFlags| {
         let (stag, offset) = (0x0102_0304, 4096 + u64::from(place));
-        Segment::Tagged(Tagged { stag, offset, number: 9, length, place, flags })
+        let group = if flags.is_named { 0x0001_0203 } else { 0 };
+        Segment::Tagged(Tagged { stag, offset, number: 9, length, place, flags, group })
     };
+    let named = RecordFlags { is_named: true, ..RecordFlags::default() };
+    let reliable = RecordFlags { is_reliable: true, ..RecordFlags::default() };
     let answer = RecordFlags { is_answer: true, ..RecordFlags::default() };
     let request = ReadRequest {
         sink_stag: 0x0506_0708,
@@ -193,26 +197,46 @@ fn seed_segments() -> Vec<(&'static str, Segment, Vec<u8>)> {
         ("send-first", untagged(Operation::SendSolicited, 300, 0), vec![2; 100]),
         ("record-middle", record(300, 100, RecordFlags::default()), vec![3; 100]),
         ("record-last", record(300, 200, answer), vec![4; 100]),
+        ("record-reliable", record(300, 0, reliable), vec![5; 100]),
+        ("record-group", record(100, 0, named), vec![6; 100]),
+        ("send-reliable", of(Operation::Send, true, 0, (300, 100)), vec![7; 100]),
+        ("send-group", of(Operation::Send, false, 0x0001_0203, (5, 0)), vec![8; 5]),
         ("read", untagged(Operation::ReadRequest, 32, 0), request.emit().to_vec()),
+        ("read-reliable", of(Operation::ReadRequest, true, 0, (32, 0)), request.emit().to_vec()),
     ];
     let about = |space| About { space, number: 11 };
     let reason = ControlReason::Bounds;
-    let ranges = MissingRanges::new(&[(0, 100), (200, 300)]);
+    let (instance, token, reliable) = (13, 1 << 40, about(Space::Reliable));
+    let [horizon, latest] = [100, 1].map(|place| Position { number: 12, place });
+    let acknowledge = ControlFrame::Acknowledge {
+        about: reliable,
+        instance,
+        record: 14,
+        horizon,
+        latest,
+        bytes: 1 << 33,
+        waited_us: 5,
+        missing: Rows::new(&[[11, 10, 11, 20], [11, 30, 12, 0]]),
+    };
     let frames = [
         (
             "report",
-            ControlFrame::Report {
-                about: about(Space::Records),
-                end: 100,
-                bytes: 1 << 33,
-                waited_us: 5,
+            ControlFrame::Report { about: about(Space::Sends), bytes: 1 << 33, waited_us: 5 },
+        ),
+        ("probe", ControlFrame::Probe { about: about(Space::Sends), bytes: 1 << 33, unused: 0 }),
+        ("error", ControlFrame::Error { about: about(Space::Reads), reason }),
+        ("cancel", ControlFrame::Cancel { about: reliable, reason, key: 15 }),
+        ("sent", ControlFrame::Sent { about: about(Space::GroupSends), group: 0x0001_0203 }),
+        (
+            "missing",
+            ControlFrame::Missing {
+                about: about(Space::GroupRecords),
+                ranges: Rows::new(&[[0, 100], [200, 300]]),
             },
         ),
-        ("error", ControlFrame::Error { about: about(Space::Reads), reason }),
-        ("cancel", ControlFrame::Cancel { about: about(Space::Records), reason }),
-        ("sent", ControlFrame::Sent { about: about(Space::Sends) }),
-        ("missing", ControlFrame::Missing { about: about(Space::Sends), ranges }),
-        ("done", ControlFrame::Done { about: about(Space::Records) }),
+        ("begin", ControlFrame::Begin { about: reliable, instance, token }),
+        ("ask", ControlFrame::Ask { about: reliable, instance, token }),
+        ("acknowledge", acknowledge),
     ];
     let mut all = Vec::new();
     for (name, frame) in frames {

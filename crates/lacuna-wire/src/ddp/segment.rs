@@ -10,7 +10,8 @@
 //! with Invalidate. Reserved bits are sent as zero and ignored.
 //!
 //! A message to several receivers names its *group*, so that each counts the messages of a source to a group by
-//! themselves: in a record 3 bytes, 0 if there is none; of a Send the queue, which is 2^31 and the group.
+//! themselves: in a record 3 bytes, 0 if there is none; of a Send the queue, which is 2^31 and the group. No
+//! group has the number 0.
 //!
 //! A message's segments may have any lengths, so the path's MTU may change within one. The place of a tagged
 //! segment in its message and its offset in memory are both there: a receiver need not know where the
@@ -238,7 +239,7 @@ pub fn parse(packet: &[u8]) -> Result<(Segment, &[u8]), DdpError> {
             flags: RecordFlags::from_bits(header[26]),
             group: word(26) & GROUP_MAX,
         }),
-        (false, Some(Queue::Sends)) if word(6) & !GROUP_MAX == GROUP_QUEUE => {
+        (false, Some(Queue::Sends)) if (1..=GROUP_MAX).contains(&(word(6) ^ GROUP_QUEUE)) => {
             Segment::Untagged(Untagged {
                 operation,
                 is_reliable: false,
@@ -412,6 +413,8 @@ mod tests {
         assert_eq!(changed(1, 0x83), DdpError::Version { ddp: 1, rdmap: 2 });
         assert_eq!(changed(1, 0x47), DdpError::Opcode { found: 7 });
         assert_eq!(changed(9, 1), DdpError::Model { opcode: 3, queue: Some(1) });
+        // No group has the number 0.
+        assert_eq!(changed(6, 0x80), DdpError::Model { opcode: 3, queue: Some(1 << 31) });
         assert_eq!(changed(1, 0x4c), DdpError::Model { opcode: 0xc, queue: Some(0) });
         assert_eq!(changed(0, 0xc1), DdpError::TooShort { needed: 34, found: 26 });
         let place = |length, is_last| DdpError::Place { place: 4, payload: 4, length, is_last };

@@ -2,7 +2,8 @@
 
 use lacuna_wire::ddp::{
     CONTROL_BYTES_MAX, ControlFrame, ControlFrames, DdpError, DdpErrorKind, MissingRanges,
-    Operation, ReadRequest, Segment, TRAILER_BYTES, Tagged, Untagged, check, emit_control, parse,
+    MissingStretches, Operation, ReadRequest, Segment, TRAILER_BYTES, Tagged, Untagged, check,
+    emit_control, parse,
 };
 
 /// What takes the fewest bytes of a control payload: a frame's header.
@@ -56,8 +57,7 @@ fn without_ignored_bits(bytes: &[u8], segment: &Segment) -> Vec<u8> {
     bytes[0] &= !0x3c;
     bytes[1] &= !0x30;
     if matches!(segment, Segment::Tagged(_)) {
-        bytes[26] &= 0x07;
-        bytes[27..30].fill(0);
+        bytes[26] &= 0x0f;
     }
     bytes
 }
@@ -85,8 +85,15 @@ fn frames(payload: &[u8]) {
             assert!(ControlFrames::new(&again).eq([Ok(frame)]));
         } else {
             assert!(frame.bytes() > CONTROL_BYTES_MAX && again.is_empty());
-            let ControlFrame::Missing { ranges, .. } = frame else { panic!("{frame:?} is long") };
-            assert!(ranges.iter().count() > MissingRanges::MAX);
+            match frame {
+                ControlFrame::Missing { ranges, .. } => {
+                    assert!(ranges.iter().count() > MissingRanges::MAX);
+                }
+                ControlFrame::Acknowledge { missing, .. } => {
+                    assert!(missing.iter().count() > MissingStretches::MAX);
+                }
+                _ => panic!("{frame:?} is long"),
+            }
         }
     }
     assert!(frames.next().is_none(), "nothing comes after an error or the end");

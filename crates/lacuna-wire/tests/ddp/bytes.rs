@@ -1,16 +1,17 @@
 //! Packets that the script made are read to the values that it put into them, and written again bit by bit.
 
-use crate::expected::{REFUSED, all, good};
+use crate::expected::{REFUSED, SPACES, all, good, group_numbers};
 use crate::fixtures::Fixture;
 use lacuna_wire::ddp::{
     CONTROL_BYTES_MAX, ControlFrame, ControlFrames, ControlReason, DdpErrorKind, MissingRanges,
-    Operation, ReadRequest, Space, TRAILER_BYTES, check, emit_control, parse,
+    MissingStretches, Operation, ReadRequest, TRAILER_BYTES, check, emit_control, group_number,
+    parse,
 };
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Bits that Lacuna sends as zero, by their place in a tagged packet and an untagged one.
-const IGNORED_TAGGED: [(usize, u8); 6] =
-    [(0, 0x3c), (1, 0x30), (26, 0xf8), (27, 0xff), (28, 0xff), (29, 0xff)];
+const IGNORED_TAGGED: [(usize, u8); 3] = [(0, 0x3c), (1, 0x30), (26, 0xf0)];
 const IGNORED_UNTAGGED: [(usize, u8); 2] = [(0, 0x3c), (1, 0x30)];
 
 /// The packet as Lacuna would send it: ignored bits are zero, so that the trailer is another one.
@@ -142,7 +143,7 @@ fn every_operation_occurs_at_each_place_of_its_message_and_with_the_edges_of_its
     }
     let records: Vec<_> = good().filter(|fixture| fixture.kind == "write_record").collect();
     let found: BTreeSet<_> = records.iter().map(|fixture| fixture.field("flags")).collect();
-    assert!(found.into_iter().eq(0..8));
+    assert!(found.into_iter().eq(0..16));
     for stag in [0, u32::MAX] {
         assert!(records.iter().any(|fixture| fixture.field("stag") == stag));
     }
@@ -156,34 +157,63 @@ fn every_operation_occurs_at_each_place_of_its_message_and_with_the_edges_of_its
 fn every_frame_occurs_in_every_space_and_every_reason_with_it() {
     let mut found = BTreeSet::new();
     let mut reasons = BTreeSet::new();
-    let mut ranges_max = 0;
+    let mut rows_max = (0, 0);
     for fixture in good() {
         for expected in fixture.frames().unwrap_or_default() {
             let frame = expected.frame();
-            let kind = match frame {
-                ControlFrame::Report { .. } => 1,
-                ControlFrame::Error { reason, .. } | ControlFrame::Cancel { reason, .. } => {
-                    reasons.insert(reason.code());
-                    if matches!(frame, ControlFrame::Error { .. }) { 2 } else { 3 }
-                }
-                ControlFrame::Sent { .. } => 4,
-                ControlFrame::Missing { .. } => 5,
-                ControlFrame::Done { .. } => 6,
+            match frame {
+                ControlFrame::Error { reason, .. } => reasons.insert((2, reason.code())),
+                ControlFrame::Cancel { reason, .. } => reasons.insert((3, reason.code())),
+                _ => false,
             };
-            found.insert((kind, frame.about().space));
-            ranges_max = ranges_max.max(expected.ranges.len());
+            found.insert((expected.kind, frame.about().space));
+            rows_max.0 = rows_max.0.max(expected.ranges.len());
+            rows_max.1 = rows_max.1.max(expected.stretches.len());
         }
     }
-    let spaces = [Space::Sends, Space::Reads, Space::Records];
     let expected: BTreeSet<_> =
-        (1..=6).flat_map(|kind| spaces.map(|space| (kind, space))).collect();
+        (1..=9).flat_map(|kind| SPACES.map(|space| (kind, space))).collect();
     assert_eq!(found, expected);
     let named = |code: &u8| !matches!(ControlReason::from_code(*code), ControlReason::Other(_));
-    assert_eq!(reasons.iter().filter(|code| named(code)).count(), 7);
-    assert!(reasons.iter().any(|code| !named(code)));
-    assert_eq!(ranges_max, MissingRanges::MAX);
+    assert_eq!(reasons.iter().filter(|(_, code)| named(code)).count(), 2 * 7);
+    assert!(reasons.iter().any(|(_, code)| !named(code)));
+    assert_eq!(rows_max, (MissingRanges::MAX, MissingStretches::MAX));
     let fullest = good().filter(|fixture| fixture.fields.contains_key("frames"));
     assert!(
         fullest.map(|fixture| fixture.fields["length"]).max() == Some(CONTROL_BYTES_MAX as u64)
     );
+}
+
+#[test]
+fn messages_occur_reliably_and_to_groups_and_never_both_of_an_untagged_one() {
+    let mut found = BTreeSet::new();
+    for fixture in good() {
+        let groups = [0, 1, (1 << 24) - 1].map(|group| fixture.fields.get("group") == Some(&group));
+        found.insert((fixture.kind, fixture.is("reliable"), groups));
+    }
+    for kind in ["read_request", "send", "send_solicited"] {
+        assert!(found.contains(&(kind, true, [false; 3])), "{kind}");
+    }
+    for kind in ["write_record", "send", "send_solicited"] {
+        assert!(found.contains(&(kind, false, [false, true, false])), "{kind}");
+        assert!(found.contains(&(kind, false, [false, false, true])), "{kind}");
+    }
+}
+
+#[test]
+fn a_group_has_the_number_that_others_compute() {
+    let mut count = 0;
+    for fixture in group_numbers() {
+        let (ip, port) = fixture.packet.split_first_chunk::<16>().unwrap();
+        let (ip, port) = (Ipv6Addr::from(*ip), u16::from_be_bytes(port.try_into().unwrap()));
+        assert_eq!(u64::from(port), fixture.fields["port"]);
+        let group = fixture.field("group");
+        assert_eq!(group_number(IpAddr::V6(ip), port), group, "{}", fixture.label());
+        if let Some(ip) = ip.to_ipv4_mapped() {
+            assert_eq!(group_number(IpAddr::V4(ip), port), group, "{}", fixture.label());
+        }
+        count += 1;
+    }
+    assert!(count > 8);
+    assert!(group_numbers().any(|fixture| fixture.field("group") == 1), "1 instead of 0");
 }

@@ -6,7 +6,7 @@ use crate::fixtures::Fixture;
 use lacuna_wire::ddp::{Operation, TRAILER_BYTES};
 
 /// Fields of the dissector, and those of the fixtures that they show.
-const FIELDS: [(&str, &str); 15] = [
+const FIELDS: [(&str, &str); 16] = [
     ("last", "last"),
     ("stag", "stag"),
     ("offset", "offset"),
@@ -14,6 +14,7 @@ const FIELDS: [(&str, &str); 15] = [
     ("length", "message"),
     ("place", "place"),
     ("flags", "flags"),
+    ("group", "group"),
     ("payload_bytes", "length"),
     ("read.sink_stag", "sink_stag"),
     ("read.sink_offset", "sink_offset"),
@@ -22,6 +23,29 @@ const FIELDS: [(&str, &str); 15] = [
     ("read.source_offset", "source_offset"),
     ("read.time_left", "time_left"),
     ("trailer", "trailer"),
+];
+/// The same of control frames.
+const OF_FRAME: [(&str, &str); 14] = [
+    ("frame.number", "number"),
+    ("frame.bytes", "total"),
+    ("frame.waited", "waited"),
+    ("probe.unused", "unused"),
+    ("reason", "reason"),
+    ("cancel.key", "key"),
+    ("sent.group", "group"),
+    ("instance", "instance"),
+    ("token", "token"),
+    ("acknowledge.record", "record"),
+    ("acknowledge.horizon_number", "horizon_number"),
+    ("acknowledge.horizon_place", "horizon_place"),
+    ("acknowledge.latest_number", "latest_number"),
+    ("acknowledge.latest_place", "latest_place"),
+];
+const STRETCH: [&str; 4] = [
+    "acknowledge.from_number",
+    "acknowledge.from_place",
+    "acknowledge.to_number",
+    "acknowledge.to_place",
 ];
 const BAD: u64 = 0;
 const GOOD: u64 = 1;
@@ -79,6 +103,10 @@ fn the_dissector_shows_every_field_of_the_headers() {
                 "trailer" => Some(u64::from(u32::from_le_bytes(*trailer))),
                 // All bits are shown, those that are ignored as well.
                 "flags" if fixture.fields.contains_key("flags") => Some(fixture.packet[26].into()),
+                // In a record it is always there.
+                "group" if fixture.operation() == Operation::WriteRecord => {
+                    Some(fixture.fields.get("group").copied().unwrap_or(0))
+                }
                 _ => fixture.fields.get(of_fixture).copied(),
             };
             assert_eq!(number(text), expected, "{name} of {}", fixture.label());
@@ -86,7 +114,8 @@ fn the_dissector_shows_every_field_of_the_headers() {
     }
 
     let names = ["tagged", "version", "rdmap_version", "opcode", "queue", "solicited", "answer"];
-    let names = [&names[..], &["named", "trailer.status", "malformed", "damaged", "payload"]];
+    let names =
+        [&names[..], &["named", "reliable", "trailer.status", "malformed", "damaged", "payload"]];
     for (fixture, line) in fixtures.iter().zip(fields(&capture, &options(), &names.concat())) {
         let label = fixture.label();
         let operation = fixture.operation();
@@ -94,8 +123,8 @@ fn the_dissector_shows_every_field_of_the_headers() {
         let mut expected =
             vec![Some(u64::from(operation == Operation::WriteRecord)), Some(1), Some(1)];
         expected.push(Some(operation as u64));
-        expected.push(operation.queue().map(|queue| queue.number().into()));
-        expected.extend([1, 2, 4].map(|bit| flags.map(|flags| u64::from(flags & bit != 0))));
+        expected.push(fixture.queue());
+        expected.extend([1, 2, 4, 8].map(|bit| flags.map(|flags| u64::from(flags & bit != 0))));
         expected.push(Some(GOOD));
         let (columns, rest) = line.split_at(expected.len());
         let found: Vec<_> = columns.iter().map(|text| number(text)).collect();
@@ -123,27 +152,37 @@ fn the_dissector_shows_every_frame_of_control() {
     }
     let fixtures: Vec<_> = good().filter(|fixture| fixture.fields.contains_key("frames")).collect();
     let capture = capture("frames", &fixtures);
-    let of_frame = ["number", "end", "total", "waited", "reason"];
-    let names = ["frame.number", "report.end", "report.bytes", "report.waited", "reason"];
-    let names =
-        [&names[..], &["missing.begin", "missing.end", "frame.kind", "frame.space"]].concat();
+    let names: Vec<_> = OF_FRAME.iter().map(|(name, _)| *name).collect();
+    let rest = ["frame.kind", "frame.space", "missing.begin", "missing.end"];
+    let names = [&names[..], &rest, &STRETCH].concat();
     for (fixture, line) in fixtures.iter().zip(fields(&capture, &options(), &names)) {
         let label = fixture.label();
         let field = |at: u64, name: &str| fixture.fields.get(&*format!("f{at}.{name}")).copied();
         let all = |name: &str| -> Vec<u64> {
             (0..fixture.fields["frames"]).filter_map(|at| field(at, name)).collect()
         };
-        for (name, text) in of_frame.iter().zip(&line) {
+        let (of_frame, line) = line.split_at(OF_FRAME.len());
+        for ((_, name), text) in OF_FRAME.iter().zip(of_frame) {
             assert_eq!(numbers(text), all(name), "{name} of {label}");
         }
+        let (heads, rows) = line.split_at(2);
         let frames = fixture.frames().unwrap();
-        let ranges: Vec<_> = frames.iter().flat_map(|frame| frame.ranges.iter()).collect();
-        let begins: Vec<_> = ranges.iter().map(|(begin, _)| u64::from(*begin)).collect();
-        let ends: Vec<_> = ranges.iter().map(|(_, end)| u64::from(*end)).collect();
-        assert_eq!((numbers(&line[5]), numbers(&line[6])), (begins, ends), "{label}");
+        let ranges = frames.iter().flat_map(|frame| frame.ranges.iter().map(|row| row.to_vec()));
+        let stretches =
+            frames.iter().flat_map(|frame| frame.stretches.iter().map(|row| row.to_vec()));
+        let (ranges, stretches): (Vec<_>, Vec<_>) = (ranges.collect(), stretches.collect());
+        let column =
+            |rows: &[Vec<u32>], at| rows.iter().map(|row| u64::from(row[at])).collect::<Vec<_>>();
+        for (at, text) in rows.iter().enumerate() {
+            let expected: Vec<u64> = match at {
+                0 | 1 => column(&ranges, at),
+                _ => column(&stretches, at - 2),
+            };
+            assert_eq!(numbers(text), expected, "{label}");
+        }
         if !fixture.is("skipped") {
-            assert_eq!(numbers(&line[7]), all("kind"), "{label}");
-            assert_eq!(numbers(&line[8]), all("space"), "{label}");
+            assert_eq!(numbers(&heads[0]), all("kind"), "{label}");
+            assert_eq!(numbers(&heads[1]), all("space"), "{label}");
         }
     }
 }
@@ -222,7 +261,11 @@ fn the_column_says_in_one_line_what_a_packet_is() {
     }
     let names = [
         "write_record first",
-        "write_record flags-7",
+        "write_record flags-15",
+        "write_record group-0abcde",
+        "send group-0abcde",
+        "send reliable",
+        "read_request asks-plain-reliably",
         "send_solicited only",
         "read_request asks-plain",
         "control one-of-each",
@@ -238,12 +281,21 @@ fn the_column_says_in_one_line_what_a_packet_is() {
     let expected = [
         "Write-Record 168496141, bytes 0 to 100 of 300 to STag 0x89abcdef at 283687190287992",
         "Write-Record 168496141, bytes 0 to 4 of 4 to STag 0x89abcdef at 283687190287992 \
-         [last, solicited, answer, named]",
+         [last, solicited, answer, named, reliable]",
+        "Write-Record 168496141, bytes 0 to 4 of 4 to STag 0x89abcdef at 283687190287992 of group 703710 \
+         [last]",
+        "Send 168496141, bytes 0 to 5 of 5 to group 703710 [last]",
+        "Send 168496141, bytes 0 to 5 of 5 [last, reliable]",
+        "READ request 7: 555885348 bytes of STag 0x31323334 at 4702394921427289928 within 1364349780 us \
+         [reliable]",
         "Send with Solicited Event 168496141, bytes 0 to 5 of 5 [last]",
         "READ request 7: 555885348 bytes of STag 0x31323334 at 4702394921427289928 within 1364349780 us",
-        "Control: Report of Write-Record 1 up to byte 2, 3 in all; Error of Send 5: no buffer; \
-         Cancel of Write-Record 6: deadline; Sent up to Send 7; Missing of Send 8: 2 ranges; \
-         Done up to Write-Record 13; Error of READ 14: key",
+        "Control: Report to probe 1: 3 bytes in all; Error of Send 5: no buffer; \
+         Cancel of Write-Record 6: deadline; Sent up to Send 7; Sent up to group Send 7 of group 8; \
+         Missing of group Write-Record 8: 2 ranges; Begin at reliable message 13 of instance 0x0000000e; \
+         Ask at reliable message 15; \
+         Acknowledge before reliable message 17, up to 825373492 at 1094861636 but for 2 stretches; \
+         Probe 18; Error of READ 20: key",
         "Send 168496141, bytes 0 to 4 of 4 [last] [trailer does not match]",
     ];
     for (line, expected) in lines.iter().zip(expected) {

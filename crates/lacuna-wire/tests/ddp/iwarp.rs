@@ -81,10 +81,10 @@ fn expected(fixture: &Fixture, segment: &[u8]) -> [Option<u64>; FIELDS.len()] {
     expected[3] = Some(1);
     expected[4] = Some(1);
     expected[5] = Some(operation as u64);
-    match operation.queue() {
+    match fixture.queue() {
         None => (expected[6], expected[7]) = (value("stag"), value("offset")),
         Some(queue) => {
-            expected[8] = Some(u64::from(queue.number()));
+            expected[8] = Some(queue);
             (expected[9], expected[10]) = (value("number"), value("place"));
         }
     }
