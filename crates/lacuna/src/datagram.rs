@@ -397,6 +397,12 @@ impl QueuePair {
         self.owner.shared.lock().group(address)
     }
 
+    /// Whether what is posted to a peer goes to a group ([`QueuePair::group`], or a group's address). Its bytes are kept
+    /// for a second after it has completed, as its receivers may ask for them again.
+    pub fn is_group(&self, peer: PeerId) -> bool {
+        self.owner.shared.lock().is_group(peer)
+    }
+
     /// Takes what is sent to a multicast group and this queue pair's port, on an interface by its number, or 0 for that
     /// of the route.
     ///
