@@ -562,9 +562,13 @@ impl QueuePair {
             match &shared.manual {
                 Some(manual) => {
                     drop(endpoint);
-                    let mut worker = manual.lock().unwrap_or_else(PoisonError::into_inner);
-                    worker.step_or_wait(shared, Some(left.min(SLEEP_MAX)));
-                    drop(worker);
+                    // What is waited for may come from another queue pair of the context, which nobody else steps.
+                    let context = &self.owner.context;
+                    if context.try_progress() != Some(true) {
+                        let limit = left.min(context.datagram_sleep_max());
+                        let mut worker = manual.lock().unwrap_or_else(PoisonError::into_inner);
+                        worker.step_or_wait(shared, Some(limit));
+                    }
                     endpoint = shared.lock();
                 }
                 None => {
