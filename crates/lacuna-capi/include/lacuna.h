@@ -1,4 +1,4 @@
-/* Lacuna's own interface: connections with a mode and deadlines, live bitmaps.
+/* Lacuna's own interface: connections with a mode and deadlines, live bitmaps, datagrams.
  *
  * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.
  * docs/c-library.md is the manual.
@@ -85,6 +85,16 @@ enum lacuna_reason {
    * The connection has failed or was closed.
    */
   LACUNA_REASON_FAILED = 7,
+  /**
+   * Of datagrams: nothing came for longer than the message's packets were apart. What
+   * is missing is lost.
+   */
+  LACUNA_REASON_SILENCE = 8,
+  /**
+   * Of datagrams: it had to go for others, as its sender, or all of them, had too many
+   * messages open.
+   */
+  LACUNA_REASON_EVICTED = 9,
 };
 
 /**
@@ -149,7 +159,8 @@ enum lacuna_arm {
    */
   LACUNA_ARM_ANY = 0,
   /**
-   * Receives of messages with an immediate, and all that failed or ended with gaps.
+   * Receives of messages with an immediate, datagrams that were posted with
+   * LACUNA_QUEUED_SOLICITED, and all that failed or ended with gaps.
    */
   LACUNA_ARM_SOLICITED = 1,
 };
@@ -163,30 +174,34 @@ enum lacuna_operation {
    */
   LACUNA_OPERATION_OTHER = 0,
   /**
-   * A write of lacuna_queue_send().
+   * A write of lacuna_queue_send(), or a message of lacuna_datagram_send().
    */
   LACUNA_OPERATION_SEND = 1,
   /**
-   * A write to a region of the peer, of lacuna_queue_remote_write().
+   * A write to a region of the peer, of lacuna_queue_remote_write(),
+   * lacuna_datagram_write_record() or lacuna_datagram_write_named().
    */
   LACUNA_OPERATION_REMOTE_WRITE = 2,
   /**
-   * A receive of lacuna_queue_receive().
+   * A receive of lacuna_queue_receive() or lacuna_datagram_receive().
    */
   LACUNA_OPERATION_RECEIVE = 3,
   /**
-   * A read of a region of the peer, of lacuna_queue_remote_read().
+   * A read of a region of the peer, of lacuna_queue_remote_read() or
+   * lacuna_datagram_read().
    */
   LACUNA_OPERATION_REMOTE_READ = 4,
   /**
    * The peer has written a message with an immediate to a region here, as
-   * lacuna_queue_written() asked to be told.
+   * lacuna_queue_written() asked to be told; or a Write-Record came to a datagram queue
+   * pair.
    */
   LACUNA_OPERATION_WRITTEN = 5,
 };
 
 /**
- * How lacuna_queue_send() and lacuna_queue_remote_write() post: a sum of these.
+ * How lacuna_queue_send(), lacuna_queue_remote_write() and the calls of datagram queue
+ * pairs post: a sum of these.
  */
 enum lacuna_queued {
   /**
@@ -195,6 +210,75 @@ enum lacuna_queued {
    * of the queue until it has ended.
    */
   LACUNA_QUEUED_SILENT = 1,
+  /**
+   * Of datagrams only: the completion at the peer counts for those who wait with
+   * LACUNA_ARM_SOLICITED.
+   */
+  LACUNA_QUEUED_SOLICITED = 2,
+};
+
+/**
+ * What a message is numbered among.
+ */
+enum lacuna_datagram_space {
+  /**
+   * Messages of lacuna_datagram_send().
+   */
+  LACUNA_DATAGRAM_SENDS = 0,
+  /**
+   * READs, and their answers.
+   */
+  LACUNA_DATAGRAM_READS = 1,
+  /**
+   * Write-Records.
+   */
+  LACUNA_DATAGRAM_RECORDS = 2,
+  /**
+   * All messages of reliable queue pairs.
+   */
+  LACUNA_DATAGRAM_RELIABLE = 3,
+  /**
+   * Messages to a group.
+   */
+  LACUNA_DATAGRAM_GROUP_SENDS = 4,
+  /**
+   * Write-Records to a group.
+   */
+  LACUNA_DATAGRAM_GROUP_RECORDS = 5,
+};
+
+/**
+ * Why a message was refused. Later versions may have others.
+ */
+enum lacuna_datagram_refusal {
+  /**
+   * No receive was posted, or it was too short.
+   */
+  LACUNA_DATAGRAM_NO_BUFFER = 1,
+  /**
+   * No memory has the key, or it was revoked.
+   */
+  LACUNA_DATAGRAM_KEY = 2,
+  /**
+   * The bytes are not all within the memory.
+   */
+  LACUNA_DATAGRAM_BOUNDS = 3,
+  /**
+   * The memory may not be used so.
+   */
+  LACUNA_DATAGRAM_RIGHTS = 4,
+  /**
+   * The receiver has too many messages open, or no free entry for a completion.
+   */
+  LACUNA_DATAGRAM_BUSY = 5,
+  /**
+   * Its sender gave it up.
+   */
+  LACUNA_DATAGRAM_CANCELLED = 6,
+  /**
+   * Its time was over.
+   */
+  LACUNA_DATAGRAM_DEADLINE = 7,
 };
 
 /**
@@ -213,12 +297,17 @@ struct lacuna_connection;
 struct lacuna_context;
 
 /**
+ * A datagram queue pair.
+ */
+struct lacuna_datagram;
+
+/**
  * Waits for peers.
  */
 struct lacuna_listener;
 
 /**
- * Which packets of a message came that came with gaps.
+ * What of a message came that came with gaps.
  */
 struct lacuna_map;
 
@@ -476,15 +565,37 @@ struct lacuna_written {
 };
 
 /**
+ * An IP address and a port, for datagrams. Equal addresses are equal bytes.
+ */
+struct lacuna_address {
+  /**
+   * The address in network byte order; one of IPv4 is written ::ffff:192.0.2.1.
+   */
+  uint8_t ip[16];
+  /**
+   * Number of this host's interface, of link-local addresses; 0 of all others.
+   */
+  uint32_t scope;
+  /**
+   * In host byte order.
+   */
+  uint16_t port;
+  /**
+   * Must be 0.
+   */
+  uint8_t reserved[2];
+};
+
+/**
  * An operation that has ended.
  */
 struct lacuna_completion {
   /**
-   * What the operation was posted with.
+   * What the operation was posted with; 0 of a Write-Record that came.
    */
   uint64_t user_data;
   /**
-   * Of a receive and of a written message: which packets came, to be freed with
+   * Of a receive and of a written message: what came, to be freed with
    * lacuna_map_free(). NULL if all did.
    */
   struct lacuna_map *map;
@@ -499,10 +610,10 @@ struct lacuna_completion {
   uint32_t operation;
   /**
    * How: of enum lacuna_result. LACUNA_OK for a write that the peer has (in modes
-   * bounded, best-effort and raw: that is on the wire), for a read that was answered,
-   * and for a receive or a written message of which everything came. LACUNA_DEADLINE
-   * and LACUNA_PEER for others; ended then has the reason, and what came is in its
-   * place.
+   * bounded, best-effort and raw, and of datagrams that are not reliable: that is on the
+   * wire), for a read that was answered, and for a receive or a written message of which
+   * everything came. LACUNA_DEADLINE and LACUNA_PEER for others; ended then has the
+   * reason, and what came is in its place.
    */
   uint32_t result;
   /**
@@ -522,9 +633,181 @@ struct lacuna_completion {
    */
   uint64_t address;
   /**
+   * Of datagrams: the peer; UINT64_MAX if there is none, as of a receive that was
+   * flushed. It may go once others need its place, unless lacuna_datagram_peer() has
+   * given it out.
+   */
+  uint64_t peer;
+  /**
+   * Of what came as datagrams: from where.
+   */
+  struct lacuna_address source;
+  /**
+   * Of what came as datagrams: its number among those of the source.
+   */
+  uint32_t number;
+  /**
+   * Of what came as datagrams: messages of the source that are known to be lost whole
+   * since the last completion.
+   */
+  uint32_t missed;
+  /**
+   * Of datagrams: the queue pair, as lacuna_datagram_number() has it; else 0.
+   */
+  uint32_t queue_pair;
+  /**
+   * Of what came as datagrams: whether it was posted with LACUNA_QUEUED_SOLICITED.
+   */
+  uint8_t is_solicited;
+  /**
+   * 0.
+   */
+  uint8_t unused[3];
+  /**
+   * 0.
+   */
+  uint64_t more[4];
+};
+
+/**
+ * What a datagram queue pair is made with. lacuna_datagram_settings_default() fills it
+ * in; the strings and the completion queue remain the program's.
+ */
+struct lacuna_datagram_settings {
+  /**
+   * An IP address of this host, as the setting bind; NULL, the default, is "::", all of
+   * them.
+   */
+  const char *bind;
+  /**
+   * Of a reliable queue pair, the congestion control, as the setting cc: "auto", which
+   * NULL, the default, is, "bbr", "cubic", or "fixed" at rate_bits_per_s.
+   */
+  const char *cc;
+  /**
+   * Where all completes to, of the same context; NULL, the default, is a list of its
+   * own, which lacuna_datagram_poll() polls. Each operation takes an entry from its
+   * posting on; a Write-Record that comes while none is free is dropped, of a reliable
+   * peer to come again.
+   */
+  struct lacuna_completion_queue *completions;
+  /**
+   * Bits per second to each peer, headers included. 0, the default, is as fast as the
+   * host can: nothing tells how the path fares, so where others share it a rate should
+   * be given. A reliable queue pair's cc finds it; with "auto", one that is given is
+   * kept to.
+   */
+  uint64_t rate_bits_per_s;
+  /**
+   * Of a reliable queue pair: a peer that says nothing for so many milliseconds, while
+   * something is to be acknowledged, is in error until lacuna_datagram_reset().
+   */
+  uint64_t silence_ms;
+  /**
+   * Bytes of the longest packet, as UDP payload: 128 to 65507. The path to every peer
+   * must pass it.
+   */
+  uint32_t packet_bytes;
+  /**
+   * UDP port; 0, the default, is any that is free.
+   */
+  uint16_t port;
+  /**
+   * Whether each message comes once, and in order of each peer. Both ends need it.
+   */
+  uint8_t is_reliable;
+  /**
+   * How many routers packets to groups pass at most, and one more; 1, the default,
+   * stays in the network.
+   */
+  uint8_t multicast_ttl;
+  /**
+   * Whether packets to groups come to queue pairs of this host, too: yes by default.
+   */
+  uint8_t multicast_loop;
+  /**
+   * Must be 0.
+   */
+  uint8_t reserved[3];
+  /**
+   * Number of the interface that packets to groups leave by; 0, the default, is the one
+   * of the route.
+   */
+  uint32_t multicast_interface;
+  /**
+   * Threads that take packets, 1 to 64, each from a socket of its own on the same port;
+   * those of a peer are all one's. With progress = manual there is none.
+   */
+  uint32_t workers;
+  /**
+   * Bytes of each socket's receive buffer to ask the system for.
+   */
+  uint64_t receive_buffer_bytes;
+  /**
+   * Peers that are known at a time; those without a handle go for others.
+   */
+  uint64_t peers_max;
+  /**
+   * Messages of one source that may be open at a time: that have come in part.
+   */
+  uint64_t open_of_source_max;
+  /**
+   * The same of all sources.
+   */
+  uint64_t open_max;
+  /**
+   * Must be 0.
+   */
+  uint64_t more[4];
+};
+
+/**
+ * Something that went wrong with a message.
+ */
+struct lacuna_datagram_error {
+  /**
+   * The other end.
+   */
+  struct lacuna_address peer;
+  /**
+   * The message's number among those of its sender.
+   */
+  uint32_t number;
+  /**
+   * What it is numbered among: of enum lacuna_datagram_space.
+   */
+  uint32_t space;
+  /**
+   * What went wrong: of enum lacuna_datagram_refusal.
+   */
+  uint32_t reason;
+  /**
+   * Whether the peer says so, of a message from here; else the message was the peer's.
+   */
+  uint8_t is_told;
+  /**
+   * 0.
+   */
+  uint8_t reserved[3];
+  /**
    * 0.
    */
   uint64_t more[2];
+};
+
+/**
+ * Memory of the program, as a part of a message.
+ */
+struct lacuna_slice {
+  /**
+   * Where it is; NULL is allowed if length is 0. Of a message that is sent it is only
+   * read.
+   */
+  void *memory;
+  /**
+   * Bytes.
+   */
+  size_t length;
 };
 
 #ifdef __cplusplus
@@ -805,7 +1088,8 @@ int lacuna_receive_take(struct lacuna_receive *receive,
  * The map as bits: packet i is bit i % 8 of byte i / 8, and begins at byte i *
  * packet_bytes of the buffer (of struct lacuna_ended or lacuna_written). Writes as
  * many bytes as fit; num_bytes gets the number of all, and may be NULL. bits may be
- * NULL if capacity is 0. May be called from any thread.
+ * NULL if capacity is 0. LACUNA_USAGE for the map of a datagram, whose packets have no
+ * common length. May be called from any thread.
  */
 int lacuna_map_packets(const struct lacuna_map *map,
                        uint8_t *bits,
@@ -822,6 +1106,15 @@ int lacuna_map_gaps(const struct lacuna_map *map,
                     struct lacuna_range *gaps,
                     size_t capacity,
                     size_t *count);
+
+/**
+ * What came, in order, as bytes of the buffer: the fewest ranges. The rest as
+ * lacuna_map_gaps().
+ */
+int lacuna_map_ranges(const struct lacuna_map *map,
+                      struct lacuna_range *ranges,
+                      size_t capacity,
+                      size_t *count);
 
 /**
  * Frees a map. NULL is allowed. Must be the last call with it. A map needs nothing
@@ -1174,6 +1467,485 @@ int lacuna_queue_remote_read(struct lacuna_connection *connection,
  * LACUNA_USAGE for a class. May be called from any thread.
  */
 int lacuna_queue_written(struct lacuna_connection *connection, uint64_t user_data);
+
+/**
+ * Reads an address as in "192.0.2.1:7400", "[2001:db8::1]:7400" or, if it is link-local,
+ * "[fe80::1%eth0]:7400" with this host's interface to it. Names of hosts are not looked
+ * up. May be called from any thread.
+ */
+int lacuna_address_parse(const char *text, struct lacuna_address *address);
+
+/**
+ * Writes an address as lacuna_address_parse() reads it. As snprintf(): as much as fits is
+ * written, with its end, and length gets the length of the whole text without its end.
+ * buffer may be NULL if capacity is 0, length if it is not wanted. May be called from any
+ * thread.
+ */
+int lacuna_address_text(const struct lacuna_address *address,
+                        char *buffer,
+                        size_t capacity,
+                        size_t *length);
+
+/**
+ * The address that a struct sockaddr of length bytes has, which is a struct sockaddr_in
+ * or a struct sockaddr_in6, as getaddrinfo() gives them. May be called from any thread.
+ */
+int lacuna_address_of(const void *sockaddr,
+                      size_t length,
+                      struct lacuna_address *address);
+
+/**
+ * Writes an address as the system has it, for its own calls: a struct sockaddr_in for
+ * IPv4, else a struct sockaddr_in6. sockaddr has room for capacity bytes, as a struct
+ * sockaddr_storage has enough of; LACUNA_USAGE if they are too few. length gets the
+ * length, and may be NULL. May be called from any thread.
+ */
+int lacuna_address_sockaddr(const struct lacuna_address *address,
+                            void *sockaddr,
+                            size_t capacity,
+                            size_t *length);
+
+/**
+ * Fills in the defaults. May be called from any thread.
+ */
+int lacuna_datagram_settings_default(struct lacuna_datagram_settings *settings);
+
+/**
+ * Makes a datagram queue pair: a socket of its own, over which messages go to any number
+ * of peers and come from them, without connections. It is ready at once. Peers write and
+ * read the context's regions by their keys. By default what the path loses is lost, and
+ * what came is told exactly (UD); with is_reliable of the settings each message comes
+ * once, and in order of each peer (RD). settings may be NULL, else
+ * lacuna_datagram_settings_default() has filled them in first. The queue pair keeps the
+ * context. May be called from any thread.
+ */
+int lacuna_datagram_new(struct lacuna_context *context,
+                        const struct lacuna_datagram_settings *settings,
+                        struct lacuna_datagram **datagram);
+
+/**
+ * Its number, as completions have it: not 0, and no other queue pair of this process has
+ * it. May be called from any thread.
+ */
+int lacuna_datagram_number(struct lacuna_datagram *datagram, uint32_t *number);
+
+/**
+ * The address of its socket; of one that is bound to all addresses, that one, with the
+ * port. May be called from any thread.
+ */
+int lacuna_datagram_local(struct lacuna_datagram *datagram,
+                          struct lacuna_address *address);
+
+/**
+ * Closes a datagram queue pair: what was posted completes, as failed, and nothing can be
+ * posted any more. Completions can still be polled. Again it is no error. May be called
+ * from any thread.
+ */
+int lacuna_datagram_close(struct lacuna_datagram *datagram);
+
+/**
+ * Closes and frees a datagram queue pair. NULL is allowed. What was posted fails: a
+ * completion queue has its completions, and those of its own list that were not polled
+ * are gone. Nothing touches the program's memory after it returns, but for regions, which
+ * are the context's. Messages that were handed to the network are on their way; of a
+ * reliable queue pair those that the peer has not acknowledged may be lost. Must be the
+ * last call with the queue pair. In a child process that has inherited it, see
+ * lacuna_context_free().
+ */
+void lacuna_datagram_free(struct lacuna_datagram *datagram);
+
+/**
+ * The peer with this address: an address handle, a number that the calls of this queue
+ * pair take. Equal addresses are one handle, and it stays until
+ * lacuna_datagram_forget(). LACUNA_RETRY if as many are held as peers_max of the settings
+ * has. May be called from any thread.
+ */
+int lacuna_datagram_peer(struct lacuna_datagram *datagram,
+                         const struct lacuna_address *address,
+                         uint64_t *peer);
+
+/**
+ * Several hosts as one peer: a multicast group, or a broadcast address. What
+ * lacuna_datagram_send() and lacuna_datagram_write_named() post to it goes to all, once;
+ * those that miss something ask for it again for a second. A reliable queue pair has no
+ * groups. The rest as lacuna_datagram_peer().
+ */
+int lacuna_datagram_group(struct lacuna_datagram *datagram,
+                          const struct lacuna_address *address,
+                          uint64_t *peer);
+
+/**
+ * Gives a handle back: the peer may go once others need its place. May be called from any
+ * thread.
+ */
+int lacuna_datagram_forget(struct lacuna_datagram *datagram, uint64_t peer);
+
+/**
+ * The address of a peer. LACUNA_USAGE if it is not known, or not any more. May be called
+ * from any thread.
+ */
+int lacuna_datagram_address(struct lacuna_datagram *datagram,
+                            uint64_t peer,
+                            struct lacuna_address *address);
+
+/**
+ * Ends the error of a peer, so that messages can be posted to it again. Only peers of
+ * reliable queue pairs are ever in error: they were silent for silence_ms of the settings,
+ * or have begun anew and lost what they knew. May be called from any thread.
+ */
+int lacuna_datagram_reset(struct lacuna_datagram *datagram,
+                          uint64_t peer);
+
+/**
+ * Tells a peer, or a group, up to where has been sent, once that has left: it knows then
+ * which messages were lost last. Of those before, later ones tell it. May be called from
+ * any thread.
+ */
+int lacuna_datagram_say_sent(struct lacuna_datagram *datagram, uint64_t peer);
+
+/**
+ * Has what is sent to a multicast group, and to this queue pair's port, come here, on an
+ * interface by its number: 0 is that of the address's scope, or of the route. The port of
+ * group does not count. LACUNA_USAGE if the address is no group's, LACUNA_SYSTEM if the
+ * system refuses: it is joined already, or there is no such interface. May be called from
+ * any thread.
+ */
+int lacuna_datagram_join(struct lacuna_datagram *datagram,
+                         const struct lacuna_address *group,
+                         uint32_t interface);
+
+/**
+ * Leaves a group that lacuna_datagram_join() has joined, with the same arguments. May be
+ * called from any thread.
+ */
+int lacuna_datagram_leave(struct lacuna_datagram *datagram,
+                          const struct lacuna_address *group,
+                          uint32_t interface);
+
+/**
+ * Gives a region, or a window of one, a name by its key, under which
+ * lacuna_datagram_write_named() of peers finds it; a key that is NULL takes the name back.
+ * May be called from any thread.
+ */
+int lacuna_datagram_name_region(struct lacuna_datagram *datagram,
+                                uint32_t name,
+                                const uint32_t *key);
+
+/**
+ * Takes up to capacity completions of the queue pair's own list, the oldest first, as
+ * lacuna_completion_queue_poll() takes those of a queue: with it the memory of what has
+ * completed is the program's again. LACUNA_USAGE if the queue pair completes into a queue.
+ * Write-Records that come wait in the list, 65536 at most; more are dropped until
+ * it was polled. May be called from any thread.
+ */
+int lacuna_datagram_poll(struct lacuna_datagram *datagram,
+                         struct lacuna_completion *completions,
+                         size_t capacity,
+                         uint64_t timeout_ms,
+                         size_t *count);
+
+/**
+ * Takes up to capacity errors, the oldest first, waiting for the first at most timeout_ms;
+ * with 0 it only looks. They are what the queue pair refused, and what peers said of
+ * messages from here. count gets how many: 0 if none came in time, which is LACUNA_OK.
+ * Errors end nothing. Some thousand wait at most, and more are counted. May be called from
+ * any thread.
+ */
+int lacuna_datagram_poll_error(struct lacuna_datagram *datagram,
+                               struct lacuna_datagram_error *errors,
+                               size_t capacity,
+                               uint64_t timeout_ms,
+                               size_t *count);
+
+/**
+ * Counters of now as one JSON object: peers, messages, packets, what was missed, dropped
+ * and why. The rest as lacuna_stats_json().
+ */
+int lacuna_datagram_stats_json(struct lacuna_datagram *datagram,
+                               char *buffer,
+                               size_t capacity,
+                               size_t *length);
+
+/**
+ * Posts a message for the next receive of a peer: count parts of memory, one after the
+ * other. It completes when its packets were handed to the network, and of a reliable queue
+ * pair when the peer has all of it; user_data comes back with the completion. After
+ * deadline_ms, unless that is 0, it is given up. flags is a sum of enum lacuna_queued. The
+ * bytes must not change until the completion was polled, or lacuna_datagram_free() has
+ * returned; slices itself is read during the call alone. Messages to one peer are sent in
+ * order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER when the
+ * peer is in error. A message that finds no receive is lost, which
+ * lacuna_datagram_poll_error() tells both ends; of a reliable queue pair it waits for one.
+ * May be called from any thread.
+ */
+int lacuna_datagram_send(struct lacuna_datagram *datagram,
+                         uint64_t peer,
+                         const struct lacuna_slice *slices,
+                         size_t count,
+                         uint64_t deadline_ms,
+                         uint32_t flags,
+                         uint64_t user_data);
+
+/**
+ * Posts a Write-Record: bytes for memory of a peer, offset bytes behind the start of key's
+ * range. The peer has posted nothing for it, and its queue pair tells of it by
+ * LACUNA_OPERATION_WRITTEN: what came of it, with the map of what did not. Nothing more is
+ * told here. The rest as lacuna_datagram_send().
+ */
+int lacuna_datagram_write_record(struct lacuna_datagram *datagram,
+                                 uint64_t peer,
+                                 uint32_t key,
+                                 uint64_t offset,
+                                 const struct lacuna_slice *slices,
+                                 size_t count,
+                                 uint64_t deadline_ms,
+                                 uint32_t flags,
+                                 uint64_t user_data);
+
+/**
+ * As lacuna_datagram_write_record(), for memory that has a name at the peer, or at each of
+ * a group: lacuna_datagram_name_region().
+ */
+int lacuna_datagram_write_named(struct lacuna_datagram *datagram,
+                                uint64_t peer,
+                                uint32_t name,
+                                uint64_t offset,
+                                const struct lacuna_slice *slices,
+                                size_t count,
+                                uint64_t deadline_ms,
+                                uint32_t flags,
+                                uint64_t user_data);
+
+/**
+ * Posts a READ: as many bytes of a peer's memory as the slices have, from offset bytes
+ * behind the start of key's range on, go into them. It completes when all are there, by
+ * its deadline, or when the peer refuses; a READ has a completion whatever flags has. It
+ * should have a deadline, unless the queue pair is reliable: its question or its answer
+ * may be lost, and a key that the peer does not know gets no answer. The memory is the
+ * library's until the completion was polled, or lacuna_datagram_free() has returned;
+ * slices itself is read during the call alone. The rest as lacuna_datagram_send().
+ */
+int lacuna_datagram_read(struct lacuna_datagram *datagram,
+                         uint64_t peer,
+                         uint32_t key,
+                         uint64_t offset,
+                         const struct lacuna_slice *slices,
+                         size_t count,
+                         uint64_t deadline_ms,
+                         uint32_t flags,
+                         uint64_t user_data);
+
+/**
+ * Posts a receive, for a message of anybody that lacuna_datagram_send() has posted: its
+ * bytes go into the slices, one after the other. Receives are taken in order, each by one
+ * message, which may be shorter. user_data comes back with the completion, which has the
+ * source. The memory is the library's until the completion was polled, or
+ * lacuna_datagram_free() has returned; slices itself is read during the call alone.
+ * LACUNA_RETRY when the completion queue has no free entry. May be called from any thread.
+ */
+int lacuna_datagram_receive(struct lacuna_datagram *datagram,
+                            const struct lacuna_slice *slices,
+                            size_t count,
+                            uint64_t user_data);
+
+/**
+ * Fills in the defaults. May be called from any thread.
+ */
+int lacuna_datagram_settings_default(struct lacuna_datagram_settings *settings);
+
+/**
+ * The peer with this address: an address handle, a number that the calls of this queue
+ * pair take. Equal addresses are one handle, and it stays until
+ * lacuna_datagram_forget(). LACUNA_RETRY if as many are held as peers_max of the settings
+ * has. May be called from any thread.
+ */
+int lacuna_datagram_peer(struct lacuna_datagram *datagram,
+                         const struct lacuna_address *address,
+                         uint64_t *peer);
+
+/**
+ * Several hosts as one peer: a multicast group, or a broadcast address. What
+ * lacuna_datagram_send() and lacuna_datagram_write_named() post to it goes to all, once;
+ * those that miss something ask for it again for a second. A reliable queue pair has no
+ * groups. The rest as lacuna_datagram_peer().
+ */
+int lacuna_datagram_group(struct lacuna_datagram *datagram,
+                          const struct lacuna_address *address,
+                          uint64_t *peer);
+
+/**
+ * Gives a handle back: the peer may go once others need its place. May be called from any
+ * thread.
+ */
+int lacuna_datagram_forget(struct lacuna_datagram *datagram, uint64_t peer);
+
+/**
+ * The address of a peer. LACUNA_USAGE if it is not known, or not any more. May be called
+ * from any thread.
+ */
+int lacuna_datagram_address(struct lacuna_datagram *datagram,
+                            uint64_t peer,
+                            struct lacuna_address *address);
+
+/**
+ * Ends the error of a peer, so that messages can be posted to it again. Only peers of
+ * reliable queue pairs are ever in error: they were silent for silence_ms of the settings,
+ * or have begun anew and lost what they knew. May be called from any thread.
+ */
+int lacuna_datagram_reset(struct lacuna_datagram *datagram,
+                          uint64_t peer);
+
+/**
+ * Tells a peer, or a group, up to where has been sent, once that has left: it knows then
+ * which messages were lost last. Of those before, later ones tell it. May be called from
+ * any thread.
+ */
+int lacuna_datagram_say_sent(struct lacuna_datagram *datagram, uint64_t peer);
+
+/**
+ * Has what is sent to a multicast group, and to this queue pair's port, come here, on an
+ * interface by its number: 0 is that of the address's scope, or of the route. The port of
+ * group does not count. LACUNA_USAGE if the address is no group's, LACUNA_SYSTEM if the
+ * system refuses: it is joined already, or there is no such interface. May be called from
+ * any thread.
+ */
+int lacuna_datagram_join(struct lacuna_datagram *datagram,
+                         const struct lacuna_address *group,
+                         uint32_t interface);
+
+/**
+ * Leaves a group that lacuna_datagram_join() has joined, with the same arguments. May be
+ * called from any thread.
+ */
+int lacuna_datagram_leave(struct lacuna_datagram *datagram,
+                          const struct lacuna_address *group,
+                          uint32_t interface);
+
+/**
+ * Gives a region, or a window of one, a name by its key, under which
+ * lacuna_datagram_write_named() of peers finds it; a key that is NULL takes the name back.
+ * May be called from any thread.
+ */
+int lacuna_datagram_name_region(struct lacuna_datagram *datagram,
+                                uint32_t name,
+                                const uint32_t *key);
+
+/**
+ * Posts a message for the next receive of a peer: count parts of memory, one after the
+ * other. It completes when its packets were handed to the network, and of a reliable queue
+ * pair when the peer has all of it; user_data comes back with the completion. After
+ * deadline_ms, unless that is 0, it is given up. flags is a sum of enum lacuna_queued. The
+ * bytes must not change until the completion was polled, or lacuna_datagram_free() has
+ * returned; slices itself is read during the call alone. Messages to one peer are sent in
+ * order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER when the
+ * peer is in error. A message that finds no receive is lost, which
+ * lacuna_datagram_poll_error() tells both ends; of a reliable queue pair it waits for one.
+ * May be called from any thread.
+ */
+int lacuna_datagram_send(struct lacuna_datagram *datagram,
+                         uint64_t peer,
+                         const struct lacuna_slice *slices,
+                         size_t count,
+                         uint64_t deadline_ms,
+                         uint32_t flags,
+                         uint64_t user_data);
+
+/**
+ * Posts a Write-Record: bytes for memory of a peer, offset bytes behind the start of key's
+ * range. The peer has posted nothing for it, and its queue pair tells of it by
+ * LACUNA_OPERATION_WRITTEN: what came of it, with the map of what did not. Nothing more is
+ * told here. The rest as lacuna_datagram_send().
+ */
+int lacuna_datagram_write_record(struct lacuna_datagram *datagram,
+                                 uint64_t peer,
+                                 uint32_t key,
+                                 uint64_t offset,
+                                 const struct lacuna_slice *slices,
+                                 size_t count,
+                                 uint64_t deadline_ms,
+                                 uint32_t flags,
+                                 uint64_t user_data);
+
+/**
+ * As lacuna_datagram_write_record(), for memory that has a name at the peer, or at each of
+ * a group: lacuna_datagram_name_region().
+ */
+int lacuna_datagram_write_named(struct lacuna_datagram *datagram,
+                                uint64_t peer,
+                                uint32_t name,
+                                uint64_t offset,
+                                const struct lacuna_slice *slices,
+                                size_t count,
+                                uint64_t deadline_ms,
+                                uint32_t flags,
+                                uint64_t user_data);
+
+/**
+ * Posts a READ: as many bytes of a peer's memory as the slices have, from offset bytes
+ * behind the start of key's range on, go into them. It completes when all are there, by
+ * its deadline, or when the peer refuses; a READ has a completion whatever flags has. It
+ * should have a deadline, unless the queue pair is reliable: its question or its answer
+ * may be lost, and a key that the peer does not know gets no answer. The memory is the
+ * library's until the completion was polled, or lacuna_datagram_free() has returned;
+ * slices itself is read during the call alone. The rest as lacuna_datagram_send().
+ */
+int lacuna_datagram_read(struct lacuna_datagram *datagram,
+                         uint64_t peer,
+                         uint32_t key,
+                         uint64_t offset,
+                         const struct lacuna_slice *slices,
+                         size_t count,
+                         uint64_t deadline_ms,
+                         uint32_t flags,
+                         uint64_t user_data);
+
+/**
+ * Posts a receive, for a message of anybody that lacuna_datagram_send() has posted: its
+ * bytes go into the slices, one after the other. Receives are taken in order, each by one
+ * message, which may be shorter. user_data comes back with the completion, which has the
+ * source. The memory is the library's until the completion was polled, or
+ * lacuna_datagram_free() has returned; slices itself is read during the call alone.
+ * LACUNA_RETRY when the completion queue has no free entry. May be called from any thread.
+ */
+int lacuna_datagram_receive(struct lacuna_datagram *datagram,
+                            const struct lacuna_slice *slices,
+                            size_t count,
+                            uint64_t user_data);
+
+/**
+ * Takes up to capacity completions of the queue pair's own list, the oldest first, as
+ * lacuna_completion_queue_poll() takes those of a queue: with it the memory of what has
+ * completed is the program's again. LACUNA_USAGE if the queue pair completes into a queue.
+ * Write-Records that come wait in the list, 65536 at most; more are dropped until
+ * it was polled. May be called from any thread.
+ */
+int lacuna_datagram_poll(struct lacuna_datagram *datagram,
+                         struct lacuna_completion *completions,
+                         size_t capacity,
+                         uint64_t timeout_ms,
+                         size_t *count);
+
+/**
+ * Takes up to capacity errors, the oldest first, waiting for the first at most timeout_ms;
+ * with 0 it only looks. They are what the queue pair refused, and what peers said of
+ * messages from here. count gets how many: 0 if none came in time, which is LACUNA_OK.
+ * Errors end nothing. Some thousand wait at most, and more are counted. May be called from
+ * any thread.
+ */
+int lacuna_datagram_poll_error(struct lacuna_datagram *datagram,
+                               struct lacuna_datagram_error *errors,
+                               size_t capacity,
+                               uint64_t timeout_ms,
+                               size_t *count);
+
+/**
+ * Counters of now as one JSON object: peers, messages, packets, what was missed, dropped
+ * and why. The rest as lacuna_stats_json().
+ */
+int lacuna_datagram_stats_json(struct lacuna_datagram *datagram,
+                               char *buffer,
+                               size_t capacity,
+                               size_t *length);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -10,7 +10,7 @@
 //!   [`Lending::is_over`] returns true.
 
 use crate::outcome::Failure;
-use lacuna::{Memory, SendBuffer};
+use lacuna::{Gather, Memory, SendBuffer};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -137,6 +137,26 @@ impl Lending {
         }))
     }
 
+    /// Lends bytes in several places to a send, one after the other.
+    ///
+    /// # Safety
+    /// As for [`Lending::lend`], of each part: a start and a length.
+    pub(crate) unsafe fn lend_list(&self, parts: &[(*mut u8, usize)]) -> SendBuffer {
+        let mut length = 0;
+        let parts = parts.iter().filter(|(_, bytes)| *bytes > 0).map(|&(start, bytes)| {
+            length += bytes;
+            (length, start.cast_const())
+        });
+        let parts = parts.collect();
+        self.out_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        SendBuffer::gathered(Arc::new(LentList {
+            parts,
+            length,
+            _token: self.token.clone(),
+            out_bytes: self.out_bytes.clone(),
+        }))
+    }
+
     /// Whether everything that was lent was dropped.
     pub(crate) fn is_over(&mut self) -> bool {
         // `get_mut` synchronizes with the last reader's drop; reading `Arc::strong_count` would not
@@ -173,6 +193,51 @@ impl Memory for Lent {
         // SAFETY: in bounds by the first line; readable and unchanged while this lives, by
         // `lend`'s contract.
         unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
+    }
+}
+
+/// The same in several places, copied when packets are built.
+struct LentList {
+    /// Where each part ends in the list, and where its bytes are.
+    parts: Vec<(usize, *const u8)>,
+    length: usize,
+    _token: Arc<()>,
+    out_bytes: Arc<AtomicU64>,
+}
+
+// SAFETY: as for `Lent`.
+unsafe impl Send for LentList {}
+// SAFETY: as above.
+unsafe impl Sync for LentList {}
+
+impl Gather for LentList {
+    fn size_bytes(&self) -> usize {
+        self.length
+    }
+
+    fn copy_to(&self, mut offset: usize, mut out: &mut [u8]) {
+        assert!(offset <= self.length && out.len() <= self.length - offset);
+        let mut at = self.parts.partition_point(|(end, _)| *end <= offset);
+        while !out.is_empty() {
+            let begin = if at == 0 { 0 } else { self.parts[at - 1].0 };
+            let (end, start) = self.parts[at];
+            let (now, later) = out.split_at_mut(out.len().min(end - offset));
+            // SAFETY: in bounds of the part by its end; readable and unchanged while this lives, by
+            // `lend_list`'s contract. `out` is this library's own memory.
+            unsafe {
+                let from = start.add(offset - begin);
+                std::ptr::copy_nonoverlapping(from, now.as_mut_ptr(), now.len());
+            }
+            offset += now.len();
+            out = later;
+            at += 1;
+        }
+    }
+}
+
+impl Drop for LentList {
+    fn drop(&mut self) {
+        self.out_bytes.fetch_sub(self.length as u64, Ordering::Relaxed);
     }
 }
 
@@ -215,6 +280,27 @@ mod tests {
         for (start, length) in [(0, 1), (1, 0), (u64::MAX, 1)] {
             assert!(regions.add(start, length).is_err());
         }
+    }
+
+    #[test]
+    fn a_list_is_read_across_its_parts_and_given_back() {
+        let out_bytes = Arc::default();
+        let mut lending = Lending::new(&out_bytes);
+        let (mut first, mut last) = ([1u8, 2, 3], [4u8, 5]);
+        let parts = [(first.as_mut_ptr(), 3), (std::ptr::null_mut(), 0), (last.as_mut_ptr(), 2)];
+        // SAFETY: the arrays outlive the list, and are not used meanwhile.
+        let lent = unsafe { lending.lend_list(&parts) };
+        for offset in 0..=5 {
+            for len in 0..=5 - offset {
+                let mut out = vec![0; len];
+                lent.copy_to(offset, &mut out);
+                assert_eq!(out, [1, 2, 3, 4, 5][offset..offset + len]);
+            }
+        }
+        assert_eq!((lent.len(), out_bytes.load(Ordering::Relaxed)), (5, 5));
+        assert!(!lending.is_over());
+        drop(lent);
+        assert!(lending.is_over());
     }
 
     #[test]

@@ -43,7 +43,7 @@ const HEADERS: [Header; 3] = [
     },
     Header {
         name: "lacuna.h",
-        text: "Lacuna's own interface: connections with a mode and deadlines, live bitmaps.",
+        text: "Lacuna's own interface: connections with a mode and deadlines, live bitmaps, datagrams.",
         sources: &[
             "endpoint/codes.rs",
             "endpoint/settings.rs",
@@ -60,6 +60,13 @@ const HEADERS: [Header; 3] = [
             "endpoint/completion_queue.rs",
             "endpoint/completion.rs",
             "endpoint/queued.rs",
+            "endpoint/address.rs",
+            "endpoint/slices.rs",
+            "endpoint/datagram/settings.rs",
+            "endpoint/datagram/mod.rs",
+            "endpoint/datagram/peers.rs",
+            "endpoint/datagram/post.rs",
+            "endpoint/datagram/poll.rs",
         ],
         includes: &[],
         enums: &[
@@ -71,6 +78,8 @@ const HEADERS: [Header; 3] = [
             "lacuna_arm",
             "lacuna_operation",
             "lacuna_queued",
+            "lacuna_datagram_space",
+            "lacuna_datagram_refusal",
         ],
         foreign: &[],
     },

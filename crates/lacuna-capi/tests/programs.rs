@@ -5,12 +5,16 @@
 mod common;
 
 use common::{Build, Runner, compile, has, installed, prefix, remove_old, root};
+use lacuna_capi::endpoint::address::lacuna_address;
 use lacuna_capi::endpoint::completion::lacuna_completion;
+use lacuna_capi::endpoint::datagram::poll::lacuna_datagram_error;
+use lacuna_capi::endpoint::datagram::settings::lacuna_datagram_settings;
 use lacuna_capi::endpoint::ended::{lacuna_ended, lacuna_receive_options};
 use lacuna_capi::endpoint::map::lacuna_range;
 use lacuna_capi::endpoint::one_sided::lacuna_written;
 use lacuna_capi::endpoint::receive::lacuna_received;
 use lacuna_capi::endpoint::region::lacuna_region_options;
+use lacuna_capi::endpoint::slices::lacuna_slice;
 use lacuna_capi::sdr::types::*;
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
@@ -25,7 +29,7 @@ fn example(name: &str) -> PathBuf {
     root().join("examples/c").join(name)
 }
 
-const TESTS: [&str; 13] = [
+const TESTS: [&str; 14] = [
     "descriptors.c",
     "fork.c",
     "contract.c",
@@ -36,6 +40,7 @@ const TESTS: [&str; 13] = [
     "bounded.c",
     "one_sided.c",
     "completion_queue.c",
+    "datagram.c",
     "workers.c",
     "semantics.c",
     "early.c",
@@ -91,7 +96,12 @@ fn structs_have_the_layout_that_the_library_uses() {
     same!(lacuna_range: length 8);
     same!(lacuna_region_options: rights 4, is_exclusive 1);
     same!(lacuna_written: bytes 8, key 4, is_complete 1);
-    same!(lacuna_completion: map 8, result 4, is_silent 1);
+    same!(lacuna_completion: map 8, result 4, is_silent 1, peer 8, missed 4, is_solicited 1);
+    same!(lacuna_address: scope 4, port 2);
+    same!(lacuna_slice: memory 8, length 8);
+    same!(lacuna_datagram_settings: completions 8, silence_ms 8, port 2, multicast_loop 1,
+        workers 4, open_max 8);
+    same!(lacuna_datagram_error: number 4, reason 4, is_told 1);
     assert_eq!(seen, in_c.len(), "every line was compared");
 }
 
@@ -154,6 +164,15 @@ fn operations_complete_into_queues_from_c() {
     let program = compile(&test_source("completion_queue.c"), Build::Sanitized);
     for progress in ["threads", "manual"] {
         assert_eq!(Runner::default().run(&program, &[progress]), "every completion came\n");
+    }
+}
+
+#[test]
+fn datagram_queue_pairs_work_from_c() {
+    let program = compile(&test_source("datagram.c"), Build::Sanitized);
+    for progress in ["threads", "manual"] {
+        let printed = Runner::default().run(&program, &[progress]);
+        assert!(printed.starts_with("every datagram was told\n"), "{printed}");
     }
 }
 
@@ -290,6 +309,7 @@ fn valgrind_finds_nothing_to_complain_about() {
         "bounded.c",
         "one_sided.c",
         "completion_queue.c",
+        "datagram.c",
     ] {
         runner.run(&compile(&test_source(name), Build::C11), &[]);
     }

@@ -29,8 +29,14 @@ impl PeerId {
 
     /// A number that stands for the peer, as in the scope of a key.
     #[must_use]
-    pub fn number(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
+    pub const fn number(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The peer that a number stands for, for who keeps numbers: any is allowed, and most are nobody's.
+    #[must_use]
+    pub const fn of_number(number: u64) -> Self {
+        Self { index: number as u32, generation: (number >> 32) as u32 }
     }
 }
 
@@ -396,6 +402,20 @@ mod tests {
         for at in [0, 2, 3] {
             assert_eq!(peers.address(ids[at]), Some(addresses[at]));
             assert_eq!(peers.find(addresses[at]), Some(ids[at]));
+        }
+    }
+
+    #[test]
+    fn a_peer_is_found_by_its_number_and_any_other_is_nobodys() {
+        let mut peers = Peers::new(10, 1);
+        let peer = peers.find_or_add(address(1)).unwrap();
+        assert_eq!(PeerId::of_number(peer.number()), peer);
+        assert_eq!(PeerId::of_number(u64::MAX), PeerId::NOBODY);
+        for other in [0, 1, peer.number() + 1, peer.number() ^ 1 << 63, u64::MAX] {
+            let other = PeerId::of_number(other);
+            peers.hold(other, true);
+            peers.set_group(other);
+            assert_eq!((peers.address(other), peers.group(other)), (None, 0), "{other:?}");
         }
     }
 

@@ -249,13 +249,23 @@ impl PacketMap {
     /// The gaps, as ranges of bytes of the buffer, in order; up to the end of the message, or of the
     /// buffer if the message's end did not come.
     pub fn gaps(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.runs(false)
+    }
+
+    /// What came, as ranges of bytes of the buffer, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.runs(true)
+    }
+
+    /// Runs of packets that came, or did not.
+    fn runs(&self, came: bool) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut packet = 0;
         std::iter::from_fn(move || {
-            while packet < self.len() && self.has(packet) {
+            while packet < self.len() && self.has(packet) != came {
                 packet += 1;
             }
             let first = packet;
-            while packet < self.len() && !self.has(packet) {
+            while packet < self.len() && self.has(packet) == came {
                 packet += 1;
             }
             let bytes = first * self.packet_bytes..(packet * self.packet_bytes).min(self.len_bytes);
@@ -289,6 +299,7 @@ mod tests {
     fn gaps_are_ranges_of_bytes_up_to_the_end_of_the_message() {
         let map = map(&[0b0110_0101], 100, 750);
         assert_eq!(map.gaps().collect::<Vec<_>>(), [100..200, 300..500, 700..750]);
+        assert_eq!(map.ranges().collect::<Vec<_>>(), [0..100, 200..300, 500..700]);
         assert_eq!((map.len(), map.count()), (8, 4));
         assert!(map.has(6) && !map.has(7) && !map.has(8));
     }
@@ -298,6 +309,7 @@ mod tests {
         let map = PacketMap { words: None, packet_bytes: 100, len_bytes: 101 };
         assert_eq!((map.gaps().count(), map.len(), map.count()), (0, 2, 2));
         assert!(map.has(1) && !map.has(2));
+        assert!(map.ranges().eq(std::iter::once(0..101)));
         let empty = PacketMap { words: None, packet_bytes: 100, len_bytes: 0 };
         assert_eq!((empty.is_empty(), empty.count(), empty.gaps().count()), (true, 0, 0));
     }

@@ -395,6 +395,14 @@ impl Context {
         all.push(Arc::downgrade(shared));
     }
 
+    /// How long one datagram queue pair may sleep on its own socket, with manual progress: others have something to do
+    /// meanwhile, perhaps.
+    pub(crate) fn datagram_sleep_max(&self) -> Duration {
+        let all = lock(&self.inner.datagrams);
+        let is_alone = all.iter().filter(|shared| shared.strong_count() > 0).count() < 2;
+        if is_alone { WATCH_EVERY } else { DATAGRAM_NAP }
+    }
+
     /// Steps datagram queue pairs once; whether there was anything to do.
     fn step_datagrams(&self) -> bool {
         let all: Vec<_> = lock(&self.inner.datagrams).iter().filter_map(Weak::upgrade).collect();

@@ -412,6 +412,12 @@ impl QueuePair {
         self.owner.shared.lock().group(address)
     }
 
+    /// Whether what is posted to a peer goes to a group ([`QueuePair::group`], or a group's address). Its bytes are kept
+    /// for a second after it has completed, as its receivers may ask for them again.
+    pub fn is_group(&self, peer: PeerId) -> bool {
+        self.owner.shared.lock().is_group(peer)
+    }
+
     /// Takes what is sent to a multicast group and this queue pair's port, on an interface by its number, or 0 for that
     /// of the route.
     ///
@@ -571,9 +577,13 @@ impl QueuePair {
             match &shared.manual {
                 Some(manual) => {
                     drop(endpoint);
-                    let mut worker = manual.lock().unwrap_or_else(PoisonError::into_inner);
-                    worker.step_or_wait(shared, Some(left.min(SLEEP_MAX)));
-                    drop(worker);
+                    // What is waited for may come from another queue pair of the context, which nobody else steps.
+                    let context = &self.owner.context;
+                    if context.try_progress() != Some(true) {
+                        let limit = left.min(context.datagram_sleep_max());
+                        let mut worker = manual.lock().unwrap_or_else(PoisonError::into_inner);
+                        worker.step_or_wait(shared, Some(limit));
+                    }
                     endpoint = shared.lock();
                 }
                 None => {

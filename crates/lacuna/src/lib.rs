@@ -102,7 +102,7 @@ pub use stats::{AutoStats, ChannelStats, ConnectionStats, EndedStats, RttStats, 
 pub use lacuna_datapath as datapath;
 pub use lacuna_path::controller::Kind as ControllerKind;
 pub use lacuna_path::{RtoConfig, controller};
-pub use lacuna_place::buffer::{Memory, SendBuffer};
+pub use lacuna_place::buffer::{Gather, Memory, SendBuffer};
 pub use lacuna_place::geometry::{Geometry, GeometryError};
 pub use lacuna_place::parity::Layout;
 pub use lacuna_place::reason::Reason;

@@ -107,6 +107,20 @@ fn all_operations_with_manual_progress() {
 }
 
 #[test]
+fn waiting_with_manual_progress_brings_on_the_other_queue_pairs_of_the_context() {
+    let context = context(Progress::Manual);
+    let [near, far] = [(); 2].map(|()| made(&context, Settings::default()));
+    let memory = register(&far, pattern(5_000));
+    let into = register(&near, vec![0; 5_000]);
+    let to = near.peer(far.local_addr()).unwrap();
+    let from = Target { key: memory.key(), offset: 0 };
+    let verb = Verb::Read { into: into.slice(0..5_000).unwrap(), from };
+    near.post_send(SendWork::new(1, to, verb)).unwrap();
+    let done = near.wait(WAIT).unwrap();
+    assert_eq!((done.operation, done.bytes), (Operation::Read, 5_000));
+}
+
+#[test]
 fn errors_are_told_to_both_ends_and_end_nothing() {
     let [near, far] = [(); 2].map(|()| queue_pair(Progress::default()));
     let to_far = near.peer(far.local_addr()).unwrap();

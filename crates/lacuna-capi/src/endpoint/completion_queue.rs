@@ -124,7 +124,8 @@ pub(super) fn queue_failure(error: &CompletionQueueError) -> Failure {
 pub enum lacuna_arm {
     /// All.
     LACUNA_ARM_ANY = 0,
-    /// Receives of messages with an immediate, and all that failed or ended with gaps.
+    /// Receives of messages with an immediate, datagrams that were posted with
+    /// LACUNA_QUEUED_SOLICITED, and all that failed or ended with gaps.
     LACUNA_ARM_SOLICITED = 1,
 }
 

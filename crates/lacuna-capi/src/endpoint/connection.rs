@@ -152,7 +152,7 @@ pub(super) unsafe fn optional(immediate: *const u32) -> Result<Option<u32>, Fail
 /// # Safety
 /// `buffer` may be written to over `capacity` bytes, `length` is NULL or points to
 /// a size.
-unsafe fn text_out(
+pub(super) unsafe fn text_out(
     text: &str,
     buffer: *mut c_char,
     capacity: usize,

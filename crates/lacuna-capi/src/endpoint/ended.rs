@@ -28,6 +28,12 @@ pub enum lacuna_reason {
     LACUNA_REASON_CANCELLED = 6,
     /// The connection has failed or was closed.
     LACUNA_REASON_FAILED = 7,
+    /// Of datagrams: nothing came for longer than the message's packets were apart. What
+    /// is missing is lost.
+    LACUNA_REASON_SILENCE = 8,
+    /// Of datagrams: it had to go for others, as its sender, or all of them, had too many
+    /// messages open.
+    LACUNA_REASON_EVICTED = 9,
 }
 
 const _: () = {

@@ -1,15 +1,23 @@
-//! Maps of messages that came with gaps: which packets did.
+//! Maps of messages that came with gaps: which packets did, or which bytes.
 //!
-//! A map is plain data of its own: it has no parent and keeps none alive.
+//! A map is plain data of its own: it has no parent and keeps none alive. Packets of connections have one length each,
+//! so their map is a bit for each; segments of datagrams have any, so theirs is a list of ranges.
 
-use crate::outcome::code;
+use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use lacuna::PacketMap;
 use std::ffi::c_int;
+use std::ops::Range;
 
-/// Which packets of a message came that came with gaps.
+/// What of a message came that came with gaps.
 pub struct lacuna_map {
-    packets: PacketMap,
+    came: Came,
+}
+
+enum Came {
+    Packets(PacketMap),
+    /// Ranges of bytes, disjoint and in order, of a message of so many.
+    Bytes(Vec<Range<u64>>, u64),
 }
 
 /// Bytes of a buffer.
@@ -24,7 +32,32 @@ pub struct lacuna_range {
 impl lacuna_map {
     /// The map of a message that came with gaps; `None` if all of it came.
     pub(super) fn of(packets: PacketMap, is_complete: bool) -> Option<Box<Self>> {
-        (!is_complete).then(|| Box::new(Self { packets }))
+        (!is_complete).then(|| Box::new(Self { came: Came::Packets(packets) }))
+    }
+
+    /// The same of a message of `length` bytes of which these ranges came, disjoint and in order.
+    pub(super) fn of_ranges(ranges: Vec<Range<u64>>, length: u64) -> Box<Self> {
+        Box::new(Self { came: Came::Bytes(ranges, length) })
+    }
+
+    /// The gaps, in order.
+    fn gaps(&self) -> Vec<Range<u64>> {
+        match &self.came {
+            Came::Packets(packets) => {
+                packets.gaps().map(|gap| gap.start as u64..gap.end as u64).collect()
+            }
+            Came::Bytes(ranges, length) => between(ranges, *length),
+        }
+    }
+
+    /// What came, in order.
+    fn ranges(&self) -> Vec<Range<u64>> {
+        match &self.came {
+            Came::Packets(packets) => {
+                packets.ranges().map(|range| range.start as u64..range.end as u64).collect()
+            }
+            Came::Bytes(ranges, _) => ranges.clone(),
+        }
     }
 
     /// As C has it: NULL if all came.
@@ -40,10 +73,48 @@ impl lacuna_map {
     }
 }
 
+/// What is between ranges, which are disjoint and in order, from 0 to `end`.
+fn between(ranges: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
+    let mut next = 0;
+    let mut others = Vec::new();
+    for range in ranges.iter().cloned().chain(std::iter::once(end..end)) {
+        if next < range.start {
+            others.push(next..range.start);
+        }
+        next = range.end;
+    }
+    others
+}
+
+/// Gives ranges to a program, as many as it has room for, and their number.
+///
+/// # Safety
+/// `into` points to `capacity` structs; `count` is NULL or points to a size.
+unsafe fn give(
+    ranges: &[Range<u64>],
+    into: *mut lacuna_range,
+    capacity: usize,
+    count: *mut usize,
+    name: &str,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let count = unsafe { Out::optional(count, "count") }?;
+    // SAFETY: the caller's promise.
+    let into = unsafe { pointer::Outs::new(into, capacity, name) }?;
+    for (at, range) in ranges.iter().enumerate() {
+        into.set(at, lacuna_range { offset: range.start, length: range.end - range.start });
+    }
+    if let Some(count) = count {
+        count.set(ranges.len());
+    }
+    Ok(())
+}
+
 /// The map as bits: packet i is bit i % 8 of byte i / 8, and begins at byte i *
 /// packet_bytes of the buffer (of struct lacuna_ended or lacuna_written). Writes as
 /// many bytes as fit; num_bytes gets the number of all, and may be NULL. bits may be
-/// NULL if capacity is 0. May be called from any thread.
+/// NULL if capacity is 0. LACUNA_USAGE for the map of a datagram, whose packets have no
+/// common length. May be called from any thread.
 ///
 /// # Safety
 /// map was not freed; bits points to capacity bytes; num_bytes is NULL or points to a
@@ -57,7 +128,10 @@ pub unsafe extern "C" fn lacuna_map_packets(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let packets = &unsafe { pointer::shared(map, "map") }?.packets;
+        let map = unsafe { pointer::shared(map, "map") }?;
+        let Came::Packets(packets) = &map.came else {
+            return Err(Failure::usage("a datagram's map has no packets: use lacuna_map_ranges()"));
+        };
         // SAFETY: the caller's promise.
         let count = unsafe { Out::optional(num_bytes, "num_bytes") }?;
         let all = packets.len().div_ceil(8);
@@ -93,21 +167,30 @@ pub unsafe extern "C" fn lacuna_map_gaps(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let packets = &unsafe { pointer::shared(map, "map") }?.packets;
+        let all = unsafe { pointer::shared(map, "map") }?.gaps();
         // SAFETY: the caller's promise.
-        let count = unsafe { Out::optional(count, "count") }?;
+        unsafe { give(&all, gaps, capacity, count, "gaps") }
+    })
+}
+
+/// What came, in order, as bytes of the buffer: the fewest ranges. The rest as
+/// lacuna_map_gaps().
+///
+/// # Safety
+/// map was not freed; ranges points to capacity structs; count is NULL or points to a
+/// size_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_map_ranges(
+    map: *const lacuna_map,
+    ranges: *mut lacuna_range,
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    code(|| {
         // SAFETY: the caller's promise.
-        let gaps = unsafe { pointer::Outs::new(gaps, capacity, "gaps") }?;
-        let mut all = 0;
-        for gap in packets.gaps() {
-            let (offset, length) = (gap.start as u64, gap.len() as u64);
-            gaps.set(all, lacuna_range { offset, length });
-            all += 1;
-        }
-        if let Some(count) = count {
-            count.set(all);
-        }
-        Ok(())
+        let all = unsafe { pointer::shared(map, "map") }?.ranges();
+        // SAFETY: the caller's promise.
+        unsafe { give(&all, ranges, capacity, count, "ranges") }
     })
 }
 

@@ -1,13 +1,14 @@
 //! `lacuna.h`: Lacuna's own interface for C. Contexts, listeners, connections
 //! with a mode and deadlines, live bitmaps, statistics, error texts; regions and
-//! one-sided operations; completion queues.
+//! one-sided operations; completion queues; datagram queue pairs.
 //!
 //! Thin over the facade crate: each object holds one of its types. Receives and
 //! sends live in pools of their connection, so that a handle which is used after
-//! its end is an error. Contexts, listeners, connections, settings, regions,
-//! windows, maps and completion queues are freed by their `_free` function, which
+//! its end is an error. Contexts, listeners, connections, settings, regions, windows,
+//! maps, completion queues and datagram queue pairs are freed by their `_free` function, which
 //! must be the last call with them.
 
+pub mod address;
 mod capture;
 pub mod class;
 pub mod codes;
@@ -15,6 +16,7 @@ pub mod completion;
 pub mod completion_queue;
 pub mod connection;
 pub mod context;
+pub mod datagram;
 pub mod ended;
 pub mod map;
 pub mod offered;
@@ -25,3 +27,4 @@ pub mod receive;
 pub mod region;
 pub mod send;
 pub mod settings;
+pub mod slices;

@@ -14,16 +14,21 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How lacuna_queue_send() and lacuna_queue_remote_write() post: a sum of these.
+/// How lacuna_queue_send(), lacuna_queue_remote_write() and the calls of datagram queue
+/// pairs post: a sum of these.
 #[repr(C)]
 pub enum lacuna_queued {
     /// Success is not told, only failure: for all but every n-th of many short ones. The
     /// bytes are copied, and the program's again when the call returns. It takes an entry
     /// of the queue until it has ended.
     LACUNA_QUEUED_SILENT = 1,
+    /// Of datagrams only: the completion at the peer counts for those who wait with
+    /// LACUNA_ARM_SOLICITED.
+    LACUNA_QUEUED_SOLICITED = 2,
 }
 
-const SILENT: u32 = lacuna_queued::LACUNA_QUEUED_SILENT as u32;
+pub(super) const SILENT: u32 = lacuna_queued::LACUNA_QUEUED_SILENT as u32;
+pub(super) const SOLICITED: u32 = lacuna_queued::LACUNA_QUEUED_SOLICITED as u32;
 
 /// The queue that a connection, or a class of it, completes into.
 pub(super) struct Attached {
@@ -95,7 +100,7 @@ impl lacuna_connection {
         let attached = self.attached()?;
         if flags & !SILENT != 0 {
             return Err(Failure::usage(format!(
-                "flags {flags:#x}: must be a sum of enum lacuna_queued"
+                "flags {flags:#x}: must be 0 or LACUNA_QUEUED_SILENT"
             )));
         }
         let start = pointer::start(data.cast_mut().cast::<u8>(), length, "data")?;

@@ -109,7 +109,7 @@ impl Values {
     }
 }
 
-fn read<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+pub(super) fn read<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|error: T::Err| error.to_string())
 }
 
@@ -184,7 +184,7 @@ fn path(text: &str) -> Result<Option<PathBuf>, String> {
     Ok((!text.is_empty()).then(|| text.into()))
 }
 
-fn controller(text: &str) -> Result<Option<ControllerKind>, String> {
+pub(super) fn controller(text: &str) -> Result<Option<ControllerKind>, String> {
     let name = text.trim();
     if name == "auto" {
         return Ok(None);

@@ -55,6 +55,11 @@ struct bed {
     unsigned char *region_bytes;
     /* Both ends complete into it. */
     struct lacuna_completion_queue *queue;
+    /* It sends to itself, and completes into its own list. */
+    struct lacuna_datagram *datagram;
+    struct lacuna_address datagram_address;
+    uint64_t peer;
+    unsigned char datagram_bytes[PIECE];
     unsigned char bytes[20000];
     /* For receives: each has a piece of its own, so that no two packets are
      * placed over each other. */
@@ -1035,6 +1040,20 @@ static void map_gaps(struct bed *bed, enum way way)
     }
 }
 
+static void map_ranges(struct bed *bed, enum way way)
+{
+    struct lacuna_range range;
+    size_t count = 77;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_map_ranges(NULL, &range, 1, &count));
+        REFUSED(lacuna_map_ranges(bed->map, NULL, 1, &count));
+        return;
+    }
+    /* Nothing of it came. */
+    CHECK(lacuna_map_ranges(bed->map, &range, 1, &count) == LACUNA_OK && count == 0);
+    CHECK(lacuna_map_ranges(bed->map, NULL, 0, NULL) == LACUNA_OK);
+}
+
 static void map_free(struct bed *bed, enum way way)
 {
     struct lacuna_receive *made = NULL;
@@ -1606,6 +1625,539 @@ static void queue_written(struct bed *bed, enum way way)
     REFUSED(lacuna_queue_written(bed->near_end, 1));
 }
 
+/* ---- datagrams ---- */
+
+static void address_parse(struct bed *bed, enum way way)
+{
+    struct lacuna_address address;
+    (void)bed;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_address_parse(NULL, &address));
+        REFUSED(lacuna_address_parse("127.0.0.1:1", NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_address_parse("", &address));
+        REFUSED(lacuna_address_parse("127.0.0.1", &address));
+        REFUSED(lacuna_address_parse("127.0.0.1:65536", &address));
+        REFUSED(lacuna_address_parse("localhost:1", &address));
+        REFUSED(lacuna_address_parse("[fe80::1]:1", &address));
+        REFUSED(lacuna_address_parse("\xff\xfe:1", &address));
+        break;
+    default:
+        CHECK(lacuna_address_parse("[2001:db8::1]:1", &address) == LACUNA_OK);
+    }
+}
+
+static void address_text(struct bed *bed, enum way way)
+{
+    struct lacuna_address address = bed->datagram_address;
+    char text[80];
+    size_t length = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_address_text(NULL, text, sizeof(text), &length));
+        REFUSED(lacuna_address_text(&address, NULL, 1, &length));
+        break;
+    case OUT_OF_RANGE:
+        address.reserved[1] = 1;
+        REFUSED(lacuna_address_text(&address, text, sizeof(text), &length));
+        CHECK(length == 77);
+        break;
+    default:
+        CHECK(lacuna_address_text(&address, text, sizeof(text), NULL) == LACUNA_OK);
+        CHECK(lacuna_address_text(&address, NULL, 0, &length) == LACUNA_OK);
+        CHECK(length == strlen(text));
+        CHECK(lacuna_address_text(&address, text, 4, &length) == LACUNA_OK && strlen(text) == 3);
+    }
+}
+
+static void address_of(struct bed *bed, enum way way)
+{
+    struct lacuna_address address;
+    struct sockaddr_in6 v6;
+    (void)bed;
+    memset(&v6, 0, sizeof(v6));
+    v6.sin6_family = AF_INET6;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_address_of(NULL, sizeof(v6), &address));
+        REFUSED(lacuna_address_of(&v6, sizeof(v6), NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_address_of(&v6, sizeof(v6) - 1, &address));
+        REFUSED(lacuna_address_of(&v6, 1, &address));
+        REFUSED(lacuna_address_of(&v6, 0, &address));
+        v6.sin6_family = AF_UNIX;
+        REFUSED(lacuna_address_of(&v6, sizeof(v6), &address));
+        break;
+    default:
+        CHECK(lacuna_address_of(&v6, sizeof(v6), &address) == LACUNA_OK);
+    }
+}
+
+static void address_sockaddr(struct bed *bed, enum way way)
+{
+    struct lacuna_address address = bed->datagram_address;
+    struct sockaddr_in v4;
+    size_t length = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_address_sockaddr(NULL, &v4, sizeof(v4), &length));
+        REFUSED(lacuna_address_sockaddr(&address, NULL, sizeof(v4), &length));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_address_sockaddr(&address, &v4, sizeof(v4) - 1, &length));
+        address.reserved[0] = 1;
+        REFUSED(lacuna_address_sockaddr(&address, &v4, sizeof(v4), &length));
+        break;
+    default:
+        CHECK(lacuna_address_sockaddr(&address, &v4, sizeof(v4), NULL) == LACUNA_OK);
+    }
+}
+
+static void datagram_settings_default(struct bed *bed, enum way way)
+{
+    struct lacuna_datagram_settings settings;
+    (void)bed;
+    if (way == WITH_NULL)
+        REFUSED(lacuna_datagram_settings_default(NULL));
+    else
+        CHECK(lacuna_datagram_settings_default(&settings) == LACUNA_OK);
+}
+
+static struct lacuna_datagram_settings datagram_settings(void)
+{
+    struct lacuna_datagram_settings settings;
+    CHECK(lacuna_datagram_settings_default(&settings) == LACUNA_OK);
+    settings.bind = "127.0.0.1";
+    return settings;
+}
+
+static void datagram_new(struct bed *bed, enum way way)
+{
+    struct lacuna_datagram_settings settings = datagram_settings();
+    struct lacuna_datagram *made = NULL;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_new(NULL, &settings, &made));
+        REFUSED(lacuna_datagram_new(bed->context, &settings, NULL));
+        break;
+    case OUT_OF_RANGE:
+        settings.packet_bytes = 127;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings.packet_bytes = 65508;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.workers = 0;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings.workers = UINT32_MAX;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.peers_max = 0;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.open_max = 0;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.open_of_source_max = 0;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.receive_buffer_bytes = 0;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.bind = "eth0";
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings.bind = "\xff\xfe";
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.multicast_interface = UINT32_MAX;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.is_reliable = 1, settings.cc = "reno";
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings.cc = "fixed";
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings.cc = NULL, settings.silence_ms = 0;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.more[3] = 1;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.reserved[0] = 1;
+        REFUSED(lacuna_datagram_new(bed->context, &settings, &made));
+        settings = datagram_settings(), settings.bind = "203.0.113.7";
+        CHECK(lacuna_datagram_new(bed->context, &settings, &made) == LACUNA_SYSTEM && !made);
+        break;
+    default:
+        settings.completions = bed->queue;
+        settings.is_reliable = 1;
+        ANSWERED(lacuna_datagram_new(bed->context, &settings, &made));
+        lacuna_datagram_free(made);
+        make_room(bed);
+    }
+}
+
+static void datagram_free(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL)
+        lacuna_datagram_free(NULL);
+    else
+        datagram_new(bed, AS_MEANT);
+}
+
+static void datagram_number(struct bed *bed, enum way way)
+{
+    uint32_t number = 0;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_number(NULL, &number));
+        REFUSED(lacuna_datagram_number(bed->datagram, NULL));
+        return;
+    }
+    CHECK(lacuna_datagram_number(bed->datagram, &number) == LACUNA_OK && number != 0);
+}
+
+static void datagram_local(struct bed *bed, enum way way)
+{
+    struct lacuna_address address;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_local(NULL, &address));
+        REFUSED(lacuna_datagram_local(bed->datagram, NULL));
+        return;
+    }
+    CHECK(lacuna_datagram_local(bed->datagram, &address) == LACUNA_OK && address.port != 0);
+}
+
+static void datagram_close(struct bed *bed, enum way way)
+{
+    struct lacuna_datagram_settings settings = datagram_settings();
+    struct lacuna_datagram *made = NULL;
+    struct lacuna_slice slice = {bed->datagram_bytes, 8};
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_close(NULL));
+        return;
+    }
+    ANSWERED(lacuna_datagram_new(bed->context, &settings, &made));
+    CHECK(made && lacuna_datagram_receive(made, &slice, 1, 1) == LACUNA_OK);
+    CHECK(lacuna_datagram_close(made) == LACUNA_OK && lacuna_datagram_close(made) == LACUNA_OK);
+    REFUSED(lacuna_datagram_receive(made, &slice, 1, 2));
+    lacuna_datagram_free(made);
+}
+
+static void handle_of(struct bed *bed, enum way way,
+                      int (*get)(struct lacuna_datagram *, const struct lacuna_address *,
+                                 uint64_t *))
+{
+    struct lacuna_address address = bed->datagram_address;
+    uint64_t peer = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(get(NULL, &address, &peer));
+        REFUSED(get(bed->datagram, NULL, &peer));
+        REFUSED(get(bed->datagram, &address, NULL));
+        break;
+    case OUT_OF_RANGE:
+        address.port = 0;
+        REFUSED(get(bed->datagram, &address, &peer));
+        memset(&address, 0, sizeof(address)), address.port = 7;
+        REFUSED(get(bed->datagram, &address, &peer));
+        address.ip[0] = 0xfe, address.ip[1] = 0x80;
+        REFUSED(get(bed->datagram, &address, &peer));
+        address = bed->datagram_address, address.reserved[0] = 1;
+        REFUSED(get(bed->datagram, &address, &peer));
+        CHECK(peer == 77);
+        break;
+    default:
+        /* No more are held than the first time. */
+        CHECK(lacuna_address_parse("127.0.0.1:9", &address) == LACUNA_OK);
+        CHECK(get(bed->datagram, &address, &peer) == LACUNA_OK && peer != 77);
+    }
+}
+
+static void datagram_peer(struct bed *bed, enum way way)
+{
+    handle_of(bed, way, lacuna_datagram_peer);
+}
+static void datagram_group(struct bed *bed, enum way way)
+{
+    handle_of(bed, way, lacuna_datagram_group);
+}
+
+static void of_handle(struct bed *bed, enum way way,
+                      int (*call)(struct lacuna_datagram *, uint64_t))
+{
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(call(NULL, bed->peer));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(call(bed->datagram, 0));
+        REFUSED(call(bed->datagram, bed->peer + 1000000));
+        REFUSED(call(bed->datagram, UINT64_MAX));
+        break;
+    default:
+        CHECK(call(bed->datagram, bed->peer) == LACUNA_OK);
+    }
+}
+
+static void datagram_forget(struct bed *bed, enum way way)
+{
+    of_handle(bed, way, lacuna_datagram_forget);
+}
+static void datagram_reset(struct bed *bed, enum way way)
+{
+    of_handle(bed, way, lacuna_datagram_reset);
+}
+static void datagram_say_sent(struct bed *bed, enum way way)
+{
+    of_handle(bed, way, lacuna_datagram_say_sent);
+}
+
+static void datagram_address(struct bed *bed, enum way way)
+{
+    struct lacuna_address address;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_address(NULL, bed->peer, &address));
+        REFUSED(lacuna_datagram_address(bed->datagram, bed->peer, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_datagram_address(bed->datagram, UINT64_MAX, &address));
+        REFUSED(lacuna_datagram_address(bed->datagram, 1, &address));
+        break;
+    default:
+        CHECK(lacuna_datagram_address(bed->datagram, bed->peer, &address) == LACUNA_OK);
+    }
+}
+
+static void membership(struct bed *bed, enum way way,
+                       int (*call)(struct lacuna_datagram *, const struct lacuna_address *,
+                                   uint32_t))
+{
+    struct lacuna_address group;
+    CHECK(lacuna_address_parse("239.77.1.4:0", &group) == LACUNA_OK);
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(call(NULL, &group, 1));
+        REFUSED(call(bed->datagram, NULL, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(call(bed->datagram, &bed->datagram_address, 1));
+        CHECK(call(bed->datagram, &group, UINT32_MAX) == LACUNA_SYSTEM);
+        break;
+    default:
+        /* Joined or left already, or there are no groups on this machine. */
+        ANSWERED(call(bed->datagram, &group, 1));
+    }
+}
+
+static void datagram_join(struct bed *bed, enum way way)
+{
+    membership(bed, way, lacuna_datagram_join);
+}
+static void datagram_leave(struct bed *bed, enum way way)
+{
+    membership(bed, way, lacuna_datagram_leave);
+}
+
+static void datagram_name_region(struct bed *bed, enum way way)
+{
+    uint32_t key = region_key_of(bed);
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_name_region(NULL, 7, &key));
+        return;
+    }
+    CHECK(lacuna_datagram_name_region(bed->datagram, 8, &key) == LACUNA_OK);
+    CHECK(lacuna_datagram_name_region(bed->datagram, 8, NULL) == LACUNA_OK);
+}
+
+static void datagram_poll(struct bed *bed, enum way way)
+{
+    struct lacuna_completion completions[8];
+    size_t count = 77;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_poll(NULL, completions, 8, 1, &count));
+        REFUSED(lacuna_datagram_poll(bed->datagram, NULL, 8, 1, &count));
+        REFUSED(lacuna_datagram_poll(bed->datagram, completions, 8, 1, NULL));
+        CHECK(count == 77);
+        return;
+    }
+    CHECK(lacuna_datagram_poll(bed->datagram, completions, 8, 1, &count) == LACUNA_OK);
+    CHECK(count <= 8);
+    while (count > 0)
+        lacuna_map_free(completions[--count].map);
+    CHECK(lacuna_datagram_poll(bed->datagram, NULL, 0, 1, &count) == LACUNA_OK && count == 0);
+}
+
+static void datagram_poll_error(struct bed *bed, enum way way)
+{
+    struct lacuna_datagram_error errors[4];
+    size_t count = 77;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_poll_error(NULL, errors, 4, 1, &count));
+        REFUSED(lacuna_datagram_poll_error(bed->datagram, NULL, 4, 1, &count));
+        REFUSED(lacuna_datagram_poll_error(bed->datagram, errors, 4, 1, NULL));
+        CHECK(count == 77);
+        return;
+    }
+    CHECK(lacuna_datagram_poll_error(bed->datagram, errors, 4, 1, &count) == LACUNA_OK);
+    CHECK(count <= 4);
+    CHECK(lacuna_datagram_poll_error(bed->datagram, NULL, 0, 1, &count) == LACUNA_OK && !count);
+}
+
+static void datagram_stats_json(struct bed *bed, enum way way)
+{
+    char text[4000];
+    size_t length = 77;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_datagram_stats_json(NULL, text, sizeof(text), &length));
+        REFUSED(lacuna_datagram_stats_json(bed->datagram, NULL, 1, &length));
+        return;
+    }
+    CHECK(lacuna_datagram_stats_json(bed->datagram, text, sizeof(text), &length) == LACUNA_OK);
+    CHECK(strlen(text) == length);
+    CHECK(lacuna_datagram_stats_json(bed->datagram, NULL, 0, NULL) == LACUNA_OK);
+}
+
+/* A list that no call takes. */
+static void bad_lists(int (*post)(struct bed *, const struct lacuna_slice *, size_t), struct bed *bed)
+{
+    struct lacuna_slice slices[2];
+    slices[0].memory = bed->datagram_bytes, slices[0].length = 8;
+    slices[1].memory = bed->datagram_bytes, slices[1].length = 8;
+    REFUSED(post(bed, NULL, 1));
+    REFUSED(post(bed, slices, 1025));
+    REFUSED(post(bed, slices, SIZE_MAX));
+    slices[1].memory = NULL;
+    REFUSED(post(bed, slices, 2));
+    slices[1].memory = bed->datagram_bytes, slices[1].length = SIZE_MAX;
+    REFUSED(post(bed, slices, 2));
+    slices[0].length = slices[1].length = UINT32_MAX;
+    REFUSED(post(bed, slices, 2));
+    REFUSED(post(bed, (const struct lacuna_slice *)(bed->datagram_bytes + 1), 1));
+}
+
+static int post_receive(struct bed *bed, const struct lacuna_slice *slices, size_t count)
+{
+    return lacuna_datagram_receive(bed->datagram, slices, count, UINT64_MAX);
+}
+
+static void datagram_receive(struct bed *bed, enum way way)
+{
+    struct lacuna_slice slice = {bed->datagram_bytes, PIECE};
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_receive(NULL, &slice, 1, 1));
+        break;
+    case OUT_OF_RANGE:
+        bad_lists(post_receive, bed);
+        break;
+    default:
+        CHECK(post_receive(bed, &slice, 1) == LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+    }
+}
+
+static int post_message(struct bed *bed, const struct lacuna_slice *slices, size_t count)
+{
+    return lacuna_datagram_send(bed->datagram, bed->peer, slices, count, 1000, 0, UINT64_MAX);
+}
+
+static void datagram_send(struct bed *bed, enum way way)
+{
+    struct lacuna_slice slice = {bed->bytes, 8};
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_send(NULL, bed->peer, &slice, 1, 0, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        bad_lists(post_message, bed);
+        REFUSED(lacuna_datagram_send(bed->datagram, UINT64_MAX, &slice, 1, 0, 0, 1));
+        REFUSED(lacuna_datagram_send(bed->datagram, bed->peer, &slice, 1, 0, 4, 1));
+        REFUSED(lacuna_datagram_send(bed->datagram, bed->peer, &slice, 1, 0, UINT32_MAX, 1));
+        REFUSED(lacuna_datagram_send(bed->datagram, bed->peer, &slice, 1, 0, 5, 1));
+        break;
+    default:
+        CHECK(post_message(bed, &slice, 1) == LACUNA_OK);
+        slice.length = MESSAGE;
+        CHECK(lacuna_datagram_send(bed->datagram, bed->peer, &slice, 1, UINT64_MAX,
+                                   LACUNA_QUEUED_SILENT | LACUNA_QUEUED_SOLICITED, 1) == LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+    }
+}
+
+static int post_record(struct bed *bed, const struct lacuna_slice *slices, size_t count)
+{
+    return lacuna_datagram_write_record(bed->datagram, bed->peer, region_key_of(bed), 0, slices, count,
+                                        1000, 0, 1);
+}
+
+static void datagram_write_record(struct bed *bed, enum way way)
+{
+    uint32_t key = region_key_of(bed);
+    struct lacuna_slice slice = {bed->bytes, 8};
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_write_record(NULL, bed->peer, key, 0, &slice, 1, 0, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        bad_lists(post_record, bed);
+        REFUSED(lacuna_datagram_write_record(bed->datagram, 0, key, 0, &slice, 1, 0, 0, 1));
+        REFUSED(lacuna_datagram_write_record(bed->datagram, bed->peer, key, 0, &slice, 1, 0, 4, 1));
+        /* The peer refuses these. */
+        CHECK(lacuna_datagram_write_record(bed->datagram, bed->peer, key, UINT64_MAX, &slice, 1, 0, 0,
+                                           1) == LACUNA_OK);
+        CHECK(lacuna_datagram_write_record(bed->datagram, bed->peer, ~key, 0, &slice, 1, 0, 0, 1) ==
+              LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+        break;
+    default:
+        CHECK(post_record(bed, &slice, 1) == LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+    }
+}
+
+static int post_named(struct bed *bed, const struct lacuna_slice *slices, size_t count)
+{
+    return lacuna_datagram_write_named(bed->datagram, bed->peer, 7, 0, slices, count, 1000, 0, 1);
+}
+
+static void datagram_write_named(struct bed *bed, enum way way)
+{
+    struct lacuna_slice slice = {bed->bytes, 8};
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_write_named(NULL, bed->peer, 7, 0, &slice, 1, 0, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        bad_lists(post_named, bed);
+        REFUSED(lacuna_datagram_write_named(bed->datagram, 0, 7, 0, &slice, 1, 0, 0, 1));
+        REFUSED(lacuna_datagram_write_named(bed->datagram, bed->peer, 7, 0, &slice, 1, 0, 4, 1));
+        break;
+    default:
+        CHECK(post_named(bed, &slice, 1) == LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+    }
+}
+
+static int post_read(struct bed *bed, const struct lacuna_slice *slices, size_t count)
+{
+    return lacuna_datagram_read(bed->datagram, bed->peer, region_key_of(bed), 0, slices, count, 20, 0,
+                                1);
+}
+
+static void datagram_read(struct bed *bed, enum way way)
+{
+    uint32_t key = region_key_of(bed);
+    struct lacuna_slice slice = {bed->datagram_bytes, 8};
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_datagram_read(NULL, bed->peer, key, 0, &slice, 1, 1, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        bad_lists(post_read, bed);
+        REFUSED(lacuna_datagram_read(bed->datagram, UINT64_MAX, key, 0, &slice, 1, 1, 0, 1));
+        REFUSED(lacuna_datagram_read(bed->datagram, bed->peer, key, 0, &slice, 1, 1, 4, 1));
+        CHECK(lacuna_datagram_read(bed->datagram, bed->peer, key, UINT64_MAX, &slice, 1, 5, 0, 1) ==
+              LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+        break;
+    default:
+        CHECK(post_read(bed, &slice, 1) == LACUNA_OK);
+        datagram_poll(bed, AS_MEANT);
+    }
+}
+
 /* ---- the table ---- */
 
 /* Why a function is not called in a way. */
@@ -1701,6 +2253,34 @@ static const struct {
     {"lacuna_queue_remote_write", queue_remote_write, NULL, LAST, NULL},
     {"lacuna_queue_remote_read", queue_remote_read, NULL, LAST, NULL},
     {"lacuna_queue_written", queue_written, NULL, LAST, FITS},
+    {"lacuna_map_ranges", map_ranges, NULL, LAST, FITS},
+    {"lacuna_address_parse", address_parse, NULL, NONE, NULL},
+    {"lacuna_address_text", address_text, NULL, NONE, NULL},
+    {"lacuna_address_of", address_of, NULL, NONE, NULL},
+    {"lacuna_address_sockaddr", address_sockaddr, NULL, NONE, NULL},
+    {"lacuna_datagram_settings_default", datagram_settings_default, NULL, NONE, FITS},
+    {"lacuna_datagram_new", datagram_new, NULL, LAST, NULL},
+    {"lacuna_datagram_number", datagram_number, NULL, LAST, FITS},
+    {"lacuna_datagram_local", datagram_local, NULL, LAST, FITS},
+    {"lacuna_datagram_close", datagram_close, NULL, LAST, FITS},
+    {"lacuna_datagram_free", datagram_free, NULL, LAST, FITS},
+    {"lacuna_datagram_peer", datagram_peer, NULL, LAST, NULL},
+    {"lacuna_datagram_group", datagram_group, NULL, LAST, NULL},
+    {"lacuna_datagram_forget", datagram_forget, NULL, LAST, NULL},
+    {"lacuna_datagram_address", datagram_address, NULL, LAST, NULL},
+    {"lacuna_datagram_reset", datagram_reset, NULL, LAST, NULL},
+    {"lacuna_datagram_say_sent", datagram_say_sent, NULL, LAST, NULL},
+    {"lacuna_datagram_join", datagram_join, NULL, LAST, NULL},
+    {"lacuna_datagram_leave", datagram_leave, NULL, LAST, NULL},
+    {"lacuna_datagram_name_region", datagram_name_region, NULL, LAST, FITS},
+    {"lacuna_datagram_send", datagram_send, NULL, LAST, NULL},
+    {"lacuna_datagram_write_record", datagram_write_record, NULL, LAST, NULL},
+    {"lacuna_datagram_write_named", datagram_write_named, NULL, LAST, NULL},
+    {"lacuna_datagram_read", datagram_read, NULL, LAST, NULL},
+    {"lacuna_datagram_receive", datagram_receive, NULL, LAST, NULL},
+    {"lacuna_datagram_poll", datagram_poll, NULL, LAST, FITS},
+    {"lacuna_datagram_poll_error", datagram_poll_error, NULL, LAST, FITS},
+    {"lacuna_datagram_stats_json", datagram_stats_json, NULL, LAST, FITS},
     {"lacuna_send_start", send_start, NULL, LAST, NULL},
     {"lacuna_send_poll", send_poll_, NULL, NULL, FITS},
     {"lacuna_send_wait", send_wait, NULL, NULL, FITS},
@@ -1798,6 +2378,14 @@ static struct bed *make_bed(void)
     CHECK(lacuna_completion_queue_new(bed->context, 64, &bed->queue) == LACUNA_OK);
     CHECK(lacuna_complete_to(bed->near_end, bed->queue) == LACUNA_OK);
     CHECK(lacuna_complete_to(bed->far_end, bed->queue) == LACUNA_OK);
+    {
+        struct lacuna_datagram_settings settings = datagram_settings();
+        uint32_t key = region_key_of(bed);
+        CHECK(lacuna_datagram_new(bed->context, &settings, &bed->datagram) == LACUNA_OK);
+        CHECK(lacuna_datagram_local(bed->datagram, &bed->datagram_address) == LACUNA_OK);
+        CHECK(lacuna_datagram_peer(bed->datagram, &bed->datagram_address, &bed->peer) == LACUNA_OK);
+        CHECK(lacuna_datagram_name_region(bed->datagram, 7, &key) == LACUNA_OK);
+    }
     receive_post(bed, AS_MEANT);
     bed->dead_posted = bed->posted;
     CHECK(lacuna_receive_take(bed->dead_posted, NULL, &bed->map) == LACUNA_OK && bed->map);
@@ -1816,6 +2404,7 @@ static void free_bed(struct bed *bed)
     lacuna_connection_free(bed->near_end);
     lacuna_connection_free(bed->far_end);
     make_room(bed);
+    lacuna_datagram_free(bed->datagram);
     lacuna_listener_free(bed->listener);
     lacuna_context_free(bed->context);
     lacuna_settings_free(bed->settings);

@@ -109,6 +109,9 @@ static struct lacuna_region *region;
 static struct lacuna_window *window;
 /* The near end completes into it. */
 static struct lacuna_completion_queue *queue;
+/* It sends to itself. */
+static struct lacuna_datagram *datagram;
+static uint64_t peer;
 static char address[40];
 static int before;
 
@@ -146,6 +149,17 @@ static void register_region(void)
     CHECK(lacuna_region_window(region, 0, 64, 0, &window) == LACUNA_OK);
 }
 
+static void open_datagram(void)
+{
+    struct lacuna_datagram_settings chosen;
+    struct lacuna_address local;
+    CHECK(lacuna_datagram_settings_default(&chosen) == LACUNA_OK);
+    chosen.bind = "127.0.0.1";
+    CHECK(lacuna_datagram_new(here, &chosen, &datagram) == LACUNA_OK);
+    CHECK(lacuna_datagram_local(datagram, &local) == LACUNA_OK);
+    CHECK(lacuna_datagram_peer(datagram, &local, &peer) == LACUNA_OK);
+}
+
 /* Both ends of a connection over two contexts. */
 static void open_connection(void)
 {
@@ -165,6 +179,25 @@ static void open_connection(void)
     CHECK(pthread_join(accepting, NULL) == 0);
     CHECK(lacuna_completion_queue_new(here, 10, &queue) == LACUNA_OK);
     CHECK(lacuna_complete_to(near_end, queue) == LACUNA_OK);
+    open_datagram();
+}
+
+/* A message to itself: the receive and the send end, in whatever order. */
+static void transfer_datagram(void)
+{
+    struct lacuna_completion done[2];
+    struct lacuna_slice slice;
+    size_t count = 0, more = 0;
+    slice.memory = buffer, slice.length = 5000;
+    CHECK(lacuna_datagram_receive(datagram, &slice, 1, 1) == LACUNA_OK);
+    slice.memory = data;
+    CHECK(lacuna_datagram_send(datagram, peer, &slice, 1, WAIT_MS, 0, 2) == LACUNA_OK);
+    for (; count < 2; count += more) {
+        CHECK(lacuna_datagram_poll(datagram, done + count, 2 - count, WAIT_MS, &more) == LACUNA_OK);
+        CHECK(more > 0);
+    }
+    CHECK(done[0].result == LACUNA_OK && done[1].result == LACUNA_OK);
+    CHECK(done[0].user_data + done[1].user_data == 3 && memcmp(data, buffer, 5000) == 0);
 }
 
 static void *read_one(void *unused)
@@ -180,6 +213,7 @@ static void transfer(unsigned round)
 {
     pthread_t reading;
     fill(round);
+    transfer_datagram();
     CHECK(pthread_create(&reading, NULL, read_one, NULL) == 0);
     CHECK(lacuna_write(near_end, data, BYTES, NULL, WAIT_MS) == LACUNA_OK);
     CHECK(pthread_join(reading, NULL) == 0);
@@ -188,6 +222,7 @@ static void transfer(unsigned round)
 
 static void free_connection(void)
 {
+    lacuna_datagram_free(datagram);
     lacuna_connection_free(near_end);
     lacuna_connection_free(far_end);
     lacuna_listener_free(listener);
@@ -230,6 +265,11 @@ static void call_all(void)
     struct lacuna_completion_queue *made_queue = NULL;
     struct lacuna_completion completion;
     struct lacuna_written written;
+    struct lacuna_address host;
+    struct lacuna_datagram_settings chosen;
+    struct lacuna_datagram_error error;
+    struct lacuna_datagram *made_datagram = NULL;
+    struct lacuna_slice slice;
     const uint8_t *bits = NULL;
     size_t size = 0;
     uint16_t port = 0;
@@ -263,6 +303,8 @@ static void call_all(void)
     DONE(lacuna_map_packets, map, &byte, 1, &size);
     DONE(lacuna_map_gaps, map, &gap, 1, &size);
     CHECK(byte == 0 && size == 1 && gap.length == sizeof(waiting_room));
+    DONE(lacuna_map_ranges, map, &gap, 1, &size);
+    CHECK(size == 0);
     lacuna_map_free(map), puts("lacuna_map_free");
     REFUSED(lacuna_send_start, near_end, data, 5, NULL, 5000, &send);
     REFUSED(lacuna_send_start_offered, near_end, data, 5, NULL, 5000, &send);
@@ -291,7 +333,35 @@ static void call_all(void)
     REFUSED(lacuna_queue_remote_write, near_end, 7, 0, data, 5, NULL, 5000, 0, 1);
     REFUSED(lacuna_queue_remote_read, near_end, 7, 0, 5, region, 0, 5000, 1);
     REFUSED(lacuna_queue_written, far_end, 1);
-    CHECK(!made_queue);
+    /* So are addresses. */
+    DONE(lacuna_address_parse, "127.0.0.1:7", &host);
+    DONE(lacuna_address_text, &host, text, sizeof(text), &size);
+    DONE(lacuna_address_sockaddr, &host, text, sizeof(text), &size);
+    DONE(lacuna_address_of, text, size, &host);
+    DONE(lacuna_datagram_settings_default, &chosen);
+    REFUSED(lacuna_datagram_new, here, &chosen, &made_datagram);
+    REFUSED(lacuna_datagram_number, datagram, &number);
+    REFUSED(lacuna_datagram_local, datagram, &host);
+    REFUSED(lacuna_datagram_close, datagram);
+    REFUSED(lacuna_datagram_peer, datagram, &host, &tag);
+    REFUSED(lacuna_datagram_group, datagram, &host, &tag);
+    REFUSED(lacuna_datagram_forget, datagram, peer);
+    REFUSED(lacuna_datagram_address, datagram, peer, &host);
+    REFUSED(lacuna_datagram_reset, datagram, peer);
+    REFUSED(lacuna_datagram_say_sent, datagram, peer);
+    REFUSED(lacuna_datagram_join, datagram, &host, 1);
+    REFUSED(lacuna_datagram_leave, datagram, &host, 1);
+    REFUSED(lacuna_datagram_name_region, datagram, 7, &number);
+    slice.memory = data, slice.length = 5;
+    REFUSED(lacuna_datagram_send, datagram, peer, &slice, 1, 5000, 0, 1);
+    REFUSED(lacuna_datagram_write_record, datagram, peer, 7, 0, &slice, 1, 5000, 0, 1);
+    REFUSED(lacuna_datagram_write_named, datagram, peer, 7, 0, &slice, 1, 5000, 0, 1);
+    REFUSED(lacuna_datagram_read, datagram, peer, 7, 0, &slice, 1, 5000, 0, 1);
+    REFUSED(lacuna_datagram_receive, datagram, &slice, 1, 1);
+    REFUSED(lacuna_datagram_poll, datagram, &completion, 1, 5000, &size);
+    REFUSED(lacuna_datagram_poll_error, datagram, &error, 1, 5000, &size);
+    REFUSED(lacuna_datagram_stats_json, datagram, text, sizeof(text), &size);
+    CHECK(!made_queue && !made_datagram);
     CHECK(!made && !bound && !receive && !send && !bits && !made_region && !made_window);
     DONE(lacuna_send_free, waiting_send);
     lacuna_connection_free(near_end), puts("lacuna_connection_free");
@@ -302,6 +372,7 @@ static void call_all(void)
     lacuna_region_free(region), puts("lacuna_region_free");
     lacuna_window_free(window), puts("lacuna_window_free");
     lacuna_completion_queue_free(queue), puts("lacuna_completion_queue_free");
+    lacuna_datagram_free(datagram), puts("lacuna_datagram_free");
     /* Settings are a list of values, as good here as there. */
     DONE(lacuna_settings_set, settings, "tag", "7");
     DONE(lacuna_context_new, settings, &here);
@@ -323,6 +394,7 @@ static void connect_in_a_child(void)
     struct lacuna_region *their_region = region;
     struct lacuna_window *their_window = window;
     struct lacuna_completion_queue *their_queue = queue;
+    struct lacuna_datagram *their_datagram = datagram;
     int round;
     if (!ALLOCATES_IN_CHILDREN) {
         return;
@@ -339,6 +411,7 @@ static void connect_in_a_child(void)
             lacuna_region_free(their_region);
             lacuna_window_free(their_window);
             lacuna_completion_queue_free(their_queue);
+            lacuna_datagram_free(their_datagram);
             transfer(102);
         }
         close_connection();

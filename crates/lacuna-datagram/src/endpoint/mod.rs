@@ -153,6 +153,13 @@ impl Endpoint {
         Some(peer)
     }
 
+    /// Whether what is posted to a peer goes to a group. Its bytes are kept for a while after it has completed, as its
+    /// receivers may ask for them again.
+    #[must_use]
+    pub fn is_group(&self, peer: PeerId) -> bool {
+        self.peers.group(peer) != 0 || self.peers.address(peer).is_some_and(is_group)
+    }
+
     /// A name for a region of this end: Write-Records to a group name one, and each receiver has it at a place of its
     /// own. Without a key the name is nobody's any more.
     pub fn name_region(&mut self, name: u32, key: Option<u32>) {

@@ -19,6 +19,8 @@ impl Groups {
     pub(super) fn of(socket: &UdpSocket) -> io::Result<Self> {
         let is_v6 = socket.local_addr()?.is_ipv6();
         let groups = Self { socket: socket.try_clone()?.into(), is_v6 };
+        #[cfg(unix)]
+        crate::process::descriptors::note(&groups.socket);
         // Else a socket gets what others of this host have joined. Old systems have no such option.
         #[cfg(target_os = "linux")]
         {

@@ -6,7 +6,7 @@
 use super::{Region, RegionOptions};
 use crate::context::Context;
 use crate::error::RegionError;
-use lacuna_place::region::Memory;
+use lacuna_place::region::{self, Memory, OutOfBounds, RegionConfig, Slices, Stride};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -84,6 +84,30 @@ impl Context {
     }
 }
 
+impl Region {
+    /// Memory of the caller as a list of parts, without a key, for receives and READs of
+    /// [datagram queue pairs](crate::datagram).
+    ///
+    /// # Errors
+    /// When all together have more than `u64::MAX` bytes.
+    ///
+    /// # Safety
+    /// Each part, a start and a length, is initialised, and valid for reads and writes until what the list was posted to
+    /// has completed, or its queue pair was dropped. Until then the caller does not access it.
+    pub unsafe fn list_raw(
+        parts: impl IntoIterator<Item = (*mut u8, usize)>,
+    ) -> Result<Slices, OutOfBounds> {
+        let parts = parts.into_iter().map(|(start, len)| {
+            // SAFETY: by contract. The list outlives neither: who it is posted to writes while it is open, and drops it
+            // then; and nothing is accessed by the drop.
+            let memory = unsafe { Memory::from_raw(start, len) };
+            let stride = Stride::of_range(0..memory.len());
+            (region::Region::new(memory, RegionConfig::default()), stride)
+        });
+        Slices::new(parts)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +133,23 @@ mod tests {
         assert!(region.into_vec().is_none(), "it is not a vector of the region's");
         assert!(!window.revoke(), "it ended with its region");
         assert_eq!(bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>(), 91 + 63);
+    }
+
+    #[test]
+    fn memory_in_pieces_is_written_where_it_is() {
+        let (mut first, mut last) = (vec![0u8; 13], vec![0u8; 9]);
+        let parts = [
+            (first.as_mut_ptr(), first.len()),
+            (std::ptr::null_mut(), 0),
+            (last.as_mut_ptr(), last.len()),
+        ];
+        // SAFETY: the vectors live longer than the list, and are not used meanwhile.
+        let list = unsafe { Region::list_raw(parts) }.unwrap();
+        list.write(11, &[1, 2, 3, 4]).unwrap();
+        assert!(list.write(20, &[1, 2, 3]).is_err());
+        assert_eq!(list.len(), 22);
+        drop(list);
+        assert_eq!((&first[10..], &last[..3]), (&[0, 1, 2][..], &[3, 4, 0][..]));
     }
 
     #[test]
