@@ -62,6 +62,8 @@ struct Entry {
     pace: Pace,
     /// Since when it is in `waiting`, if it is.
     waits_until_ns: Option<u64>,
+    /// The peer is to hear up to where was sent, once all that waits has left.
+    says: bool,
 }
 
 /// What decides how fast packets leave to a peer.
@@ -146,6 +148,8 @@ pub(crate) struct Outgoing {
     /// Entries with messages that are given up at a time.
     deadlines: BTreeSet<(u64, u32)>,
     messages: usize,
+    /// Peers that are to hear now up to where was sent.
+    words: VecDeque<PeerId>,
     /// What was sent to groups, to be sent again.
     pub(crate) kepts: Kepts,
 }
@@ -161,6 +165,7 @@ impl Outgoing {
             waiting: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             messages: 0,
+            words: VecDeque::new(),
             kepts: Kepts::default(),
         }
     }
@@ -189,7 +194,8 @@ impl Outgoing {
                 let Some(address) = peers.address(peer) else { return false };
                 let pace = self.pace.build(now_ns, self.packet_bytes_max, message.number);
                 let queue = VecDeque::new();
-                let entry = Entry { peer, address, queue, pace, waits_until_ns: None };
+                let waits_until_ns = None;
+                let entry = Entry { peer, address, queue, pace, waits_until_ns, says: false };
                 let index = match self.free.pop() {
                     Some(index) => index,
                     None => {
@@ -215,6 +221,19 @@ impl Outgoing {
         entry.queue.push_back(message);
         self.messages += 1;
         true
+    }
+
+    /// A peer is to hear up to where was sent, behind what waits; `false` if nothing does.
+    pub(crate) fn say_after(&mut self, peers: &Peers, peer: PeerId) -> bool {
+        let entry = peers.active(peer).and_then(|index| self.entries[index as usize].as_mut());
+        let Some(entry) = entry.filter(|entry| !entry.queue.is_empty()) else { return false };
+        entry.says = true;
+        true
+    }
+
+    /// The next peer that is to hear so now.
+    pub(crate) fn poll_word(&mut self) -> Option<PeerId> {
+        self.words.pop_front()
     }
 
     /// A peer says how much has come.
@@ -335,6 +354,9 @@ impl Outgoing {
                     }
                 }
                 _ => {}
+            }
+            if entry.queue.is_empty() && std::mem::take(&mut entry.says) {
+                self.words.push_back(entry.peer);
             }
             let address = entry.address;
             let keep_ns = entry.pace.keep_until_ns(now_ns);

@@ -171,6 +171,12 @@ impl Endpoint {
 
     /// Tells a peer up to where has been sent, once that has left: it notices then which messages were lost last.
     pub fn say_sent(&mut self, peer: PeerId) {
+        if self.reliable.is_none() && !self.outgoing.say_after(&self.peers, peer) {
+            self.say_now(peer);
+        }
+    }
+
+    fn say_now(&mut self, peer: PeerId) {
         let Some(address) = self.peers.address(peer) else { return };
         let group = self.peers.group(peer);
         let spaces = match group {
@@ -184,7 +190,7 @@ impl Endpoint {
                 ddp::emit_control(&ControlFrame::Sent { about, group }, &mut frames);
             }
         }
-        if self.reliable.is_none() && self.control.len() < CONTROL_MAX {
+        if self.control.len() < CONTROL_MAX {
             self.control.push_back((address, frames));
         }
     }
@@ -459,6 +465,9 @@ impl Endpoint {
         let Self { outgoing, peers, left, .. } = self;
         let to = outgoing.poll(now_ns, peers, packets_max, runs, left);
         self.take_left();
+        while let Some(peer) = self.outgoing.poll_word() {
+            self.say_now(peer);
+        }
         self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
         to
     }

@@ -6,15 +6,15 @@ use crate::work::{Ended, RecvWork};
 use lacuna_path::ranges::Ranges;
 use std::ops::Range;
 
-/// Silence is this many times what segments are apart.
+/// Silence is this many times what segments were apart.
 const SILENCE_INTERVALS: u64 = 4;
-/// The least silence: what a busy host may hold packets back.
-const SILENCE_NS_MIN: u64 = 1_000_000;
+/// The least silence: how long a busy host, or a source that serves many in turns, may let a message rest.
+const SILENCE_NS_MIN: u64 = 10_000_000;
 /// Silence before two segments were seen: longer than the pauses of slow senders.
 const SILENCE_NS_UNKNOWN: u64 = 50_000_000;
 /// How long the segments of a message may be overtaken by later messages.
 pub(super) const OVERTAKEN_NS: u64 = 1_000_000;
-/// Weight of a new interval: 1 / 2^this.
+/// What a long interval loses with each shorter one after it: 1 / 2^this.
 const INTERVAL_SHIFT: u32 = 3;
 
 /// Where an open message goes.
@@ -33,7 +33,10 @@ pub(super) struct Open {
     pub(super) came: Ranges,
     pub(super) bytes: u64,
     pub(super) last_ns: u64,
+    /// The longest interval between segments, of late.
     pub(super) interval_ns: Option<u64>,
+    /// When it is looked at.
+    pub(super) armed_ns: u64,
     /// When a later message of the source came first.
     pub(super) overtaken_ns: Option<u64>,
     pub(super) missed: u32,
@@ -59,6 +62,7 @@ impl Open {
             bytes: 0,
             last_ns: now_ns,
             interval_ns: None,
+            armed_ns: u64::MAX,
             overtaken_ns: None,
             missed: 0,
             is_solicited: false,
@@ -88,7 +92,7 @@ impl Open {
         if interval_ns > 0 {
             self.interval_ns = Some(match self.interval_ns {
                 None => interval_ns,
-                Some(mean) => mean - (mean >> INTERVAL_SHIFT) + (interval_ns >> INTERVAL_SHIFT),
+                Some(longest) => interval_ns.max(longest - (longest >> INTERVAL_SHIFT)),
             });
         }
         self.last_ns = now_ns;
