@@ -4,6 +4,7 @@ use lacuna_datagram::{
     Config, Done, Ended, Endpoint, Failure, OpenLimits, Operation, RecvWork, Run, SendWork, Target,
     Verb,
 };
+use lacuna_path::controller::ControllerConfig;
 use lacuna_place::region::{
     Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
 };
@@ -215,4 +216,23 @@ fn a_queue_pair_that_closes_gives_receives_back_in_the_same_order_each_time() {
     end.endpoint.close();
     let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
     assert!(ids.iter().copied().eq(0..20), "{ids:?}");
+}
+
+#[test]
+fn no_packet_leaves_where_none_is_wanted_and_no_more_than_are() {
+    let mut end = End::new(Config::default());
+    let peer = end.endpoint.peer(source(2)).unwrap();
+    let verb = || Verb::Send { data: vec![1; 20_000].into() };
+    end.endpoint.post_send(0, SendWork::new(1, peer, verb())).unwrap();
+    assert_eq!(end.packets(0, 0).len(), 0);
+    assert!(end.endpoint.has_packets());
+    assert_eq!(end.packets(0, 3).len(), 3);
+    let controller = Some(ControllerConfig::Cubic);
+    let mut end = End::new(Config { controller, ..Config::default() });
+    let peer = end.endpoint.peer(source(2)).unwrap();
+    end.endpoint.post_send(0, SendWork::new(1, peer, verb())).unwrap();
+    let packets = end.packets(0, 3);
+    let (segment, _) = ddp::parse(packets.last().unwrap()).unwrap();
+    let is_control = matches!(segment, Segment::Untagged(untagged) if untagged.operation == ddp::Operation::Control);
+    assert!(packets.len() == 3 && is_control, "the first burst ends with a question");
 }

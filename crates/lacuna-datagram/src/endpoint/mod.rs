@@ -432,13 +432,17 @@ impl Endpoint {
 
     // ---- the network ----
 
-    /// The next packets for one address, at most so many; `runs` gets them.
+    /// The next packets for one address, at most so many, or two where a word about them goes with one; none of none.
+    /// `runs` gets them.
     pub fn poll_transmit(
         &mut self,
         now_ns: u64,
         packets_max: usize,
         runs: &mut Vec<Run>,
     ) -> Option<SocketAddr> {
+        if packets_max == 0 {
+            return None;
+        }
         if let Some((to, frames)) = self.control.pop_front() {
             runs.push(Run::control(frames));
             self.stats.packets_sent += 1;
