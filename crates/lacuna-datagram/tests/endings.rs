@@ -236,3 +236,19 @@ fn no_packet_leaves_where_none_is_wanted_and_no_more_than_are() {
     let is_control = matches!(segment, Segment::Untagged(untagged) if untagged.operation == ddp::Operation::Control);
     assert!(packets.len() == 3 && is_control, "the first burst ends with a question");
 }
+
+#[test]
+fn a_queue_pair_that_is_closed_takes_nothing() {
+    let mut end = End::new(Config::default());
+    end.record(0, source(1), 5, 100, &[1; 50]);
+    end.endpoint.close();
+    end.record(1, source(1), 6, 4, &[1; 4]);
+    end.endpoint.on_timeout(SECOND_NS);
+    let mut bytes = [0; 60];
+    end.region.read(0, &mut bytes).unwrap();
+    assert_eq!((bytes[0], bytes[3], bytes[55]), (1, 1, 0));
+    end.record(2 * SECOND_NS, source(1), 7, 60, &[9; 60]);
+    end.region.read(0, &mut bytes).unwrap();
+    assert_eq!((bytes[0], bytes[55], end.done().len()), (1, 0, 0));
+    assert_eq!((end.endpoint.records(), end.endpoint.poll_timeout()), (0, None));
+}
