@@ -4,6 +4,7 @@ use lacuna_datagram::{
     Config, Done, Ended, Endpoint, Failure, OpenLimits, Operation, RecvWork, Run, SendWork, Target,
     Verb,
 };
+use lacuna_link::SplitMix64;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::region::{
     Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
@@ -258,11 +259,13 @@ fn who_may_not_use_a_key_is_told_no_more_than_who_names_one_that_nobody_has() {
     let mut end = End::new(Config::default());
     let peer = end.endpoint.peer(source(2)).unwrap();
     let access = |scope| Access { rights: Rights::REMOTE_WRITE, scope };
-    let mut register = |scope, key| {
-        end.keys.register(&end.region, 0..REGION_BYTES, access(scope), || key).unwrap()
+    let mut rng = SplitMix64::new(1);
+    let mut register = |scope| {
+        let draw = || rng.next_u64() as u32;
+        end.keys.register(&end.region, 0..REGION_BYTES, access(scope), draw).unwrap()
     };
-    let of_peer = register(Scope::Peer(peer.number()), 0x7000_0001);
-    let without_read = register(Scope::Any, 0x7000_0002);
+    let of_peer = register(Scope::Peer(peer.number()));
+    let without_read = register(Scope::Any);
     end.key = of_peer;
     end.record(0, source(1), 5, 4, &[1; 4]);
     let stats = end.endpoint.stats();
