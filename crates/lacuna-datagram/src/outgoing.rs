@@ -311,7 +311,11 @@ impl Outgoing {
                 self.waiting.insert((ns, index));
                 continue;
             }
-            let mut packets_left = packets_max;
+            // A question may go behind them.
+            let mut packets_left = match entry.pace {
+                Pace::Found(_) => (packets_max - 1).max(1),
+                _ => packets_max,
+            };
             let (mut sent_bytes, mut payload_bytes) = (0, 0);
             while packets_left > 0 && allowed > 0 {
                 let Some(message) = entry.queue.front_mut() else { break };

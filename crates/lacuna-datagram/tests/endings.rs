@@ -4,6 +4,8 @@ use lacuna_datagram::{
     Config, Done, Ended, Endpoint, Failure, OpenLimits, Operation, RecvWork, Run, SendWork, Target,
     Verb,
 };
+use lacuna_link::SplitMix64;
+use lacuna_path::controller::ControllerConfig;
 use lacuna_place::region::{
     Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
 };
@@ -215,4 +217,157 @@ fn a_queue_pair_that_closes_gives_receives_back_in_the_same_order_each_time() {
     end.endpoint.close();
     let ids: Vec<_> = end.done().iter().map(|done| done.id).collect();
     assert!(ids.iter().copied().eq(0..20), "{ids:?}");
+}
+
+#[test]
+fn no_packet_leaves_where_none_is_wanted_and_no_more_than_are() {
+    let mut end = End::new(Config::default());
+    let peer = end.endpoint.peer(source(2)).unwrap();
+    let verb = || Verb::Send { data: vec![1; 20_000].into() };
+    end.endpoint.post_send(0, SendWork::new(1, peer, verb())).unwrap();
+    assert_eq!(end.packets(0, 0).len(), 0);
+    assert!(end.endpoint.has_packets());
+    assert_eq!(end.packets(0, 3).len(), 3);
+    let controller = Some(ControllerConfig::Cubic);
+    let mut end = End::new(Config { controller, ..Config::default() });
+    let peer = end.endpoint.peer(source(2)).unwrap();
+    end.endpoint.post_send(0, SendWork::new(1, peer, verb())).unwrap();
+    let packets = end.packets(0, 3);
+    let (segment, _) = ddp::parse(packets.last().unwrap()).unwrap();
+    let is_control = matches!(segment, Segment::Untagged(untagged) if untagged.operation == ddp::Operation::Control);
+    assert!(packets.len() == 3 && is_control, "the first burst ends with a question");
+}
+
+#[test]
+fn a_queue_pair_that_is_closed_takes_nothing() {
+    let mut end = End::new(Config::default());
+    end.record(0, source(1), 5, 100, &[1; 50]);
+    end.endpoint.close();
+    end.record(1, source(1), 6, 4, &[1; 4]);
+    end.endpoint.on_timeout(SECOND_NS);
+    let mut bytes = [0; 60];
+    end.region.read(0, &mut bytes).unwrap();
+    assert_eq!((bytes[0], bytes[3], bytes[55]), (1, 1, 0));
+    end.record(2 * SECOND_NS, source(1), 7, 60, &[9; 60]);
+    end.region.read(0, &mut bytes).unwrap();
+    assert_eq!((bytes[0], bytes[55], end.done().len()), (1, 0, 0));
+    assert_eq!((end.endpoint.records(), end.endpoint.poll_timeout()), (0, None));
+}
+
+#[test]
+fn who_may_not_use_a_key_is_told_no_more_than_who_names_one_that_nobody_has() {
+    let mut end = End::new(Config::default());
+    let peer = end.endpoint.peer(source(2)).unwrap();
+    let access = |scope| Access { rights: Rights::REMOTE_WRITE, scope };
+    let mut rng = SplitMix64::new(1);
+    let mut register = |scope| {
+        let draw = || rng.next_u64() as u32;
+        end.keys.register(&end.region, 0..REGION_BYTES, access(scope), draw).unwrap()
+    };
+    let of_peer = register(Scope::Peer(peer.number()));
+    let without_read = register(Scope::Any);
+    end.key = of_peer;
+    end.record(0, source(1), 5, 4, &[1; 4]);
+    let stats = end.endpoint.stats();
+    assert_eq!((stats.discards.key, stats.discards.rights), (1, 0));
+    assert_eq!((end.packets(0, 8).len(), end.endpoint.poll_error()), (0, None));
+    end.record(0, source(2), 5, 4, &[1; 4]);
+    assert_eq!(end.done().len(), 1, "the peer may");
+    // A right that is missing is told, to who may use the key.
+    let request = ddp::ReadRequest {
+        sink_stag: 1,
+        sink_offset: 0,
+        length: 4,
+        source_stag: without_read,
+        source_offset: 0,
+        time_left_us: 0,
+    };
+    let untagged = Untagged {
+        operation: ddp::Operation::ReadRequest,
+        is_reliable: false,
+        group: 0,
+        number: 1,
+        length: 32,
+        place: 0,
+    };
+    end.take(0, source(1), Segment::Untagged(untagged), &request.emit());
+    assert_eq!((end.endpoint.stats().discards.rights, end.packets(0, 8).len()), (1, 1));
+}
+
+#[test]
+fn a_peer_is_known_as_long_as_a_read_waits_for_it() {
+    let config = Config { peers_max: 2, ..Config::default() };
+    let (mut asked, mut asker) = (End::new(Config::default()), End::new(config));
+    let peer = asker.endpoint.peer(source(2)).unwrap();
+    let into = Slices::new([(asker.region.clone(), Stride::of_range(0..100))]).unwrap();
+    let from = Target { key: asked.key, offset: 0 };
+    asker.endpoint.post_send(0, SendWork::new(3, peer, Verb::Read { into, from })).unwrap();
+    asker.endpoint.forget(peer);
+    let questions = asker.packets(0, 8);
+    // Many others come meanwhile, and go.
+    for host in 10..30 {
+        asker.record(0, source(host), 1, 4, &[1; 4]);
+    }
+    assert_eq!((asker.done().len(), asker.endpoint.address(peer)), (20, Some(source(2))));
+    for packet in questions {
+        asked.endpoint.on_datagram(0, source(1), &packet);
+    }
+    for packet in asked.packets(0, 8) {
+        asker.endpoint.on_datagram(0, source(2), &packet);
+    }
+    let done = asker.done();
+    assert_eq!((done.len(), done[0].id, done[0].status), (1, 3, Ok(())));
+    for host in 10..30 {
+        asker.record(0, source(host), 2, 4, &[1; 4]);
+    }
+    assert_eq!(asker.endpoint.address(peer), None, "now it may go");
+}
+
+#[test]
+fn a_source_that_is_slow_does_not_stretch_the_silence_for_ever() {
+    let mut end = End::new(Config::default());
+    end.record(0, source(1), 5, 100, &[1; 10]);
+    // The next segment comes just before the message would be over, and so do others.
+    let mut now_ns = 0;
+    for place in 1..9u32 {
+        now_ns = end.endpoint.poll_timeout().unwrap() - 1;
+        let (stag, flags, group) = (end.key, RecordFlags::default(), 0);
+        let (offset, place) = (u64::from(place) * 10, place * 10);
+        let tagged = Tagged { stag, offset, number: 5, length: 100, place, flags, group };
+        end.take(now_ns, source(1), Segment::Tagged(tagged), &[1; 10]);
+        end.endpoint.on_timeout(now_ns);
+        assert_eq!(end.endpoint.stats().messages_open, 1);
+    }
+    end.endpoint.on_timeout(now_ns + SECOND_NS);
+    assert_eq!((end.endpoint.stats().messages_open, end.done()[0].bytes), (0, 90));
+}
+
+#[test]
+fn forged_sources_that_hold_all_places_do_not_keep_others_out() {
+    const MILLISECOND_NS: u64 = 1_000_000;
+    let open = OpenLimits { of_source: 4, in_all: 3 };
+    let mut end = End::new(Config { open, ..Config::default() });
+    for host in 1..4 {
+        end.record(0, source(host), 5, 100, &[1; 50]);
+    }
+    end.record(0, source(9), 5, 100, &[1; 50]);
+    assert_eq!(end.endpoint.stats().discards.busy, 1, "all of them are at it");
+    // The second one goes on.
+    let (stag, flags, group) = (end.key, RecordFlags::default(), 0);
+    let tagged = Tagged { stag, offset: 50, number: 5, length: 100, place: 50, flags, group };
+    end.take(MILLISECOND_NS, source(2), Segment::Tagged(tagged), &[1; 10]);
+    for host in 20..22 {
+        end.record(MILLISECOND_NS, source(host), 5, 100, &[1; 50]);
+    }
+    let gone: Vec<_> = end.done().into_iter().map(|done| done.arrived.unwrap()).collect();
+    let gone: Vec<_> = gone.iter().map(|arrived| (arrived.source, arrived.ended)).collect();
+    assert_eq!(gone, [(source(1), Ended::Evicted), (source(3), Ended::Evicted)]);
+    end.record(MILLISECOND_NS, source(22), 5, 100, &[1; 50]);
+    let stats = end.endpoint.stats();
+    assert_eq!((stats.messages_open, stats.messages_evicted, stats.discards.busy), (3, 2, 2));
+    // A source does not push out itself for the sake of another message.
+    for number in 0..100 {
+        end.record((2 + number) * MILLISECOND_NS, source(9), number as u32 * 2, 100, &[1; 50]);
+    }
+    assert_eq!(end.endpoint.stats().messages_open, 3);
 }

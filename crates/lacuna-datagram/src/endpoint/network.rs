@@ -47,6 +47,10 @@ impl Endpoint {
     /// The same, of a datagram that was read already.
     pub fn on_parsed(&mut self, now_ns: u64, from: SocketAddr, parsed: Parsed<'_>) {
         let Parsed { datagram, segment } = parsed;
+        if self.is_closed {
+            return;
+        }
+        self.free_peers();
         let (segment, payload) = match segment {
             Ok(parsed) => parsed,
             Err(error) => return self.reject(&error),
