@@ -1636,7 +1636,8 @@ int lacuna_datagram_name_region(struct lacuna_datagram *datagram,
  * lacuna_completion_queue_poll() takes those of a queue: with it the memory of what has
  * completed is the program's again. LACUNA_USAGE if the queue pair completes into a queue.
  * Write-Records that come wait in the list, 65536 at most; more are dropped until
- * it was polled. May be called from any thread.
+ * it was polled. With progress = manual it makes progress, for the whole context. May be
+ * called from any thread.
  */
 int lacuna_datagram_poll(struct lacuna_datagram *datagram,
                          struct lacuna_completion *completions,
@@ -1672,9 +1673,10 @@ int lacuna_datagram_stats_json(struct lacuna_datagram *datagram,
  * pair when the peer has all of it; user_data comes back with the completion. After
  * deadline_ms, unless that is 0, it is given up. flags is a sum of enum lacuna_queued. The
  * bytes must not change until the completion was polled, or lacuna_datagram_free() has
- * returned; slices itself is read during the call alone. Messages to one peer are sent in
- * order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER when the
- * peer is in error. A message that finds no receive is lost, which
+ * returned, but what is silent or goes to a group is copied, and the program's again when
+ * the call returns; slices itself is read during the call alone. Messages to one peer are
+ * sent in order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER
+ * when the peer is in error. A message that finds no receive is lost, which
  * lacuna_datagram_poll_error() tells both ends; of a reliable queue pair it waits for one.
  * May be called from any thread.
  */
@@ -1836,9 +1838,10 @@ int lacuna_datagram_name_region(struct lacuna_datagram *datagram,
  * pair when the peer has all of it; user_data comes back with the completion. After
  * deadline_ms, unless that is 0, it is given up. flags is a sum of enum lacuna_queued. The
  * bytes must not change until the completion was polled, or lacuna_datagram_free() has
- * returned; slices itself is read during the call alone. Messages to one peer are sent in
- * order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER when the
- * peer is in error. A message that finds no receive is lost, which
+ * returned, but what is silent or goes to a group is copied, and the program's again when
+ * the call returns; slices itself is read during the call alone. Messages to one peer are
+ * sent in order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER
+ * when the peer is in error. A message that finds no receive is lost, which
  * lacuna_datagram_poll_error() tells both ends; of a reliable queue pair it waits for one.
  * May be called from any thread.
  */
@@ -1917,7 +1920,8 @@ int lacuna_datagram_receive(struct lacuna_datagram *datagram,
  * lacuna_completion_queue_poll() takes those of a queue: with it the memory of what has
  * completed is the program's again. LACUNA_USAGE if the queue pair completes into a queue.
  * Write-Records that come wait in the list, 65536 at most; more are dropped until
- * it was polled. May be called from any thread.
+ * it was polled. With progress = manual it makes progress, for the whole context. May be
+ * called from any thread.
  */
 int lacuna_datagram_poll(struct lacuna_datagram *datagram,
                          struct lacuna_completion *completions,

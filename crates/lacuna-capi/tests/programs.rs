@@ -45,7 +45,8 @@ const TESTS: [&str; 14] = [
     "semantics.c",
     "early.c",
 ];
-const EXAMPLES: [&str; 5] = ["perf.c", "idle.c", "nack.c", "reliable.c", "bounded.c"];
+const EXAMPLES: [&str; 6] =
+    ["perf.c", "idle.c", "nack.c", "reliable.c", "bounded.c", "collector.c"];
 
 #[test]
 fn everything_compiles_as_c11_and_as_cxx17_without_a_warning() {
@@ -249,6 +250,20 @@ fn the_bounded_example_takes_what_comes_in_time() {
     assert!(!received.contains(" 0 with gaps"), "a part was left out: {received}");
     assert!(received.contains("were written at 4096"), "{received}");
     assert!(sent.ends_with("the peer has it all\n"), "{sent}");
+}
+
+#[test]
+fn a_collector_counts_every_message_of_ten_thousand_clients() {
+    let program = compile(&example("collector.c"), Build::C11);
+    let printed = Runner::default().run(&program, &["10000", "1"]);
+    assert!(
+        printed.starts_with("10000 clients: 10000 samples, 10000 states, 0 missed\n"),
+        "{printed}"
+    );
+    assert!(printed.contains("\"messages_whole\": 20000,"), "{printed}");
+    let program = compile(&example("collector.c"), Build::Sanitized);
+    let printed = Runner::default().run(&program, &["200", "10"]);
+    assert!(printed.starts_with("200 clients: 2000 samples, 2000 states, 0 missed\n"), "{printed}");
 }
 
 #[test]

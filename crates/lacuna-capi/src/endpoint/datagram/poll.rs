@@ -105,7 +105,8 @@ impl lacuna_datagram_error {
 /// lacuna_completion_queue_poll() takes those of a queue: with it the memory of what has
 /// completed is the program's again. LACUNA_USAGE if the queue pair completes into a queue.
 /// Write-Records that come wait in the list, 65536 at most; more are dropped until
-/// it was polled. May be called from any thread.
+/// it was polled. With progress = manual it makes progress, for the whole context. May be
+/// called from any thread.
 ///
 /// # Safety
 /// datagram was not freed; completions points to capacity structs; count points to a

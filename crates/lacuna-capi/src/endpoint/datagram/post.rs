@@ -113,9 +113,10 @@ impl lacuna_datagram {
 /// pair when the peer has all of it; user_data comes back with the completion. After
 /// deadline_ms, unless that is 0, it is given up. flags is a sum of enum lacuna_queued. The
 /// bytes must not change until the completion was polled, or lacuna_datagram_free() has
-/// returned; slices itself is read during the call alone. Messages to one peer are sent in
-/// order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER when the
-/// peer is in error. A message that finds no receive is lost, which
+/// returned, but what is silent or goes to a group is copied, and the program's again when
+/// the call returns; slices itself is read during the call alone. Messages to one peer are
+/// sent in order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER
+/// when the peer is in error. A message that finds no receive is lost, which
 /// lacuna_datagram_poll_error() tells both ends; of a reliable queue pair it waits for one.
 /// May be called from any thread.
 ///
