@@ -30,7 +30,7 @@ use crate::work::{Arrived, Done, Ended, Operation, RecvWork, Target};
 use core::net::SocketAddr;
 use lacuna_place::region::{KeyTable, PinnedKey, Rights};
 use lacuna_wire::ddp::{self, About, ControlFrame, MissingRanges, Rows, Space, Tagged};
-use open::{Goal, OVERTAKEN_NS, Open, SILENCE_NS_MIN};
+use open::{Goal, OVERTAKEN_NS, Open};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ const RANGES_MAX: usize = 1 << 12;
 
 /// Sources with missed messages that no completion has told of, at most. Counters have all.
 const UNTOLD_MAX: usize = 1 << 14;
+/// A message of which nothing came for so long may go where others need its place.
+const RESTING_NS: u64 = 1_000_000;
 /// Open messages that are looked at for one that may go.
 const LOOKS_MAX: usize = 64;
 
@@ -580,7 +582,7 @@ impl Incoming {
             let Some((other, numbered, number)) = self.turns.pop_front() else { break };
             let Some(at) = self.find(other, numbered, number) else { continue };
             let last_ns = self.sources[&other.index].opens[at].last_ns;
-            if other != peer && last_ns + SILENCE_NS_MIN <= now_ns {
+            if other != peer && last_ns + RESTING_NS <= now_ns {
                 self.counts.evicted += 1;
                 self.close(other, at, Ended::Evicted, done);
                 return Ok(());

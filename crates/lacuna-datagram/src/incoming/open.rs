@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Silence is this many times what segments were apart.
 const SILENCE_INTERVALS: u64 = 4;
 /// The least silence: how long a busy host, or a source that serves many in turns, may let a message rest.
-pub(super) const SILENCE_NS_MIN: u64 = 10_000_000;
+const SILENCE_NS_MIN: u64 = 10_000_000;
 /// The most: however slow the source is, a message of which a segment is lost holds its place no longer.
 const SILENCE_NS_MAX: u64 = 1_000_000_000;
 /// Silence before two segments were seen: longer than the pauses of slow senders.
