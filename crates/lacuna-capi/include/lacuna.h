@@ -680,8 +680,10 @@ struct lacuna_datagram_settings {
    */
   const char *bind;
   /**
-   * Of a reliable queue pair, the congestion control, as the setting cc: "auto", which
-   * NULL, the default, is, "bbr", "cubic", or "fixed" at rate_bits_per_s.
+   * The congestion control, as the setting cc: "auto", which NULL, the default, is,
+   * "bbr", "cubic", or "fixed" at rate_bits_per_s. Of an unreliable queue pair, whose
+   * peers are asked now and then how much has come, also "none": as fast as the host
+   * can, and what peer or path cannot take is lost.
    */
   const char *cc;
   /**
@@ -692,10 +694,8 @@ struct lacuna_datagram_settings {
    */
   struct lacuna_completion_queue *completions;
   /**
-   * Bits per second to each peer, headers included. 0, the default, is as fast as the
-   * host can: nothing tells how the path fares, so where others share it a rate should
-   * be given. A reliable queue pair's cc finds it; with "auto", one that is given is
-   * kept to.
+   * Bits per second to each peer, headers included. 0, the default, leaves it to cc;
+   * with "auto", one that is given is kept to.
    */
   uint64_t rate_bits_per_s;
   /**

@@ -24,18 +24,18 @@ pub struct lacuna_datagram_settings {
     /// An IP address of this host, as the setting bind; NULL, the default, is "::", all of
     /// them.
     pub bind: *const c_char,
-    /// Of a reliable queue pair, the congestion control, as the setting cc: "auto", which
-    /// NULL, the default, is, "bbr", "cubic", or "fixed" at rate_bits_per_s.
+    /// The congestion control, as the setting cc: "auto", which NULL, the default, is,
+    /// "bbr", "cubic", or "fixed" at rate_bits_per_s. Of an unreliable queue pair, whose
+    /// peers are asked now and then how much has come, also "none": as fast as the host
+    /// can, and what peer or path cannot take is lost.
     pub cc: *const c_char,
     /// Where all completes to, of the same context; NULL, the default, is a list of its
     /// own, which lacuna_datagram_poll() polls. Each operation takes an entry from its
     /// posting on; a Write-Record that comes while none is free is dropped, of a reliable
     /// peer to come again.
     pub completions: *mut lacuna_completion_queue,
-    /// Bits per second to each peer, headers included. 0, the default, is as fast as the
-    /// host can: nothing tells how the path fares, so where others share it a rate should
-    /// be given. A reliable queue pair's cc finds it; with "auto", one that is given is
-    /// kept to.
+    /// Bits per second to each peer, headers included. 0, the default, leaves it to cc;
+    /// with "auto", one that is given is kept to.
     pub rate_bits_per_s: u64,
     /// Of a reliable queue pair: a peer that says nothing for so many milliseconds, while
     /// something is to be acknowledged, is in error until lacuna_datagram_reset().
@@ -165,14 +165,23 @@ pub(super) unsafe fn given(
         return Err(Failure::usage(format!("{workers} workers: must be 1 to {WORKERS_MAX}")));
     }
     let rate_bits_per_s = Some(given.rate_bits_per_s).filter(|rate| *rate > 0);
-    let reliable = match given.is_reliable {
-        0 => None,
-        _ => Some(Reliable {
-            controller: controller(cc)
+    let found = match (cc, given.is_reliable) {
+        ("none", 0) => None,
+        _ => Some(
+            controller(cc)
                 .and_then(|kind| {
                     ControllerConfig::of(kind, rate_bits_per_s).map_err(|error| error.to_string())
                 })
                 .map_err(|why| Failure::usage(format!("cc = \"{cc}\": {why}")))?,
+        ),
+    };
+    // A rate that is only begun at is the controller's.
+    let rate_bits_per_s = rate_bits_per_s
+        .filter(|_| found.is_none_or(|found| matches!(found, ControllerConfig::Fixed { .. })));
+    let reliable = match given.is_reliable {
+        0 => None,
+        _ => Some(Reliable {
+            controller: found.unwrap_or_default(),
             silence: Duration::from_millis(some(given.silence_ms, "silence_ms")? as u64),
         }),
     };
@@ -181,6 +190,7 @@ pub(super) unsafe fn given(
         port: Some(given.port).filter(|port| *port > 0),
         packet_bytes: given.packet_bytes as usize,
         rate_bits_per_s,
+        controller: found,
         peers_max: some(given.peers_max, "peers_max")?,
         open: OpenLimits {
             of_source: some(given.open_of_source_max, "open_of_source_max")?,
