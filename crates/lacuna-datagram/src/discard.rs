@@ -34,27 +34,27 @@ pub(crate) enum Discard {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Discards {
-    /// See [`Discard::Duplicate`].
+    /// Its bytes are there.
     pub duplicate: u64,
-    /// See [`Discard::Late`].
+    /// Its message is over.
     pub late: u64,
-    /// See [`Discard::Inconsistent`].
+    /// It disagrees with others of its message.
     pub inconsistent: u64,
-    /// See [`Discard::NoBuffer`].
+    /// No receive is posted, or the message is longer than it.
     pub no_buffer: u64,
-    /// See [`Discard::Key`].
+    /// Nothing is registered under the key for this source, or it was revoked, or the source has guessed too many.
     pub key: u64,
-    /// See [`Discard::Rights`].
+    /// The key does not allow it.
     pub rights: u64,
-    /// See [`Discard::Bounds`].
+    /// Not within the key's memory.
     pub bounds: u64,
-    /// See [`Discard::Overlap`].
+    /// It touches valid bytes of a region whose writers exclude each other.
     pub overlap: u64,
-    /// See [`Discard::Busy`].
+    /// Too many peers, or too many messages open.
     pub busy: u64,
-    /// See [`Discard::Service`].
+    /// It is sent reliably and this end is not, or the other way round.
     pub service: u64,
-    /// See [`Discard::Stranger`].
+    /// It is not known where its source's reliable messages begin.
     pub stranger: u64,
 }
 
