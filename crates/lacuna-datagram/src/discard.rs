@@ -14,9 +14,9 @@ pub(crate) enum Discard {
     Inconsistent,
     /// No receive is posted, or the message is longer than it.
     NoBuffer,
-    /// Nothing is registered under the key, or it was revoked, or its source has guessed too many.
+    /// Nothing is registered under the key for this source, or it was revoked, or the source has guessed too many.
     Key,
-    /// The key does not allow it, or not to this source.
+    /// The key does not allow it.
     Rights,
     /// Not within the key's memory.
     Bounds,
@@ -98,10 +98,12 @@ impl Discard {
 
 pub(crate) fn of_key(error: &KeyError) -> Discard {
     match error {
-        KeyError::Unknown { .. } | KeyError::Revoked { .. } | KeyError::Guesses { .. } => {
-            Discard::Key
-        }
-        KeyError::Right { .. } | KeyError::Scope { .. } => Discard::Rights,
+        // Who may not use a key does not learn that there is one.
+        KeyError::Unknown { .. }
+        | KeyError::Revoked { .. }
+        | KeyError::Guesses { .. }
+        | KeyError::Scope { .. } => Discard::Key,
+        KeyError::Right { .. } => Discard::Rights,
         KeyError::Range { .. } => Discard::Bounds,
     }
 }

@@ -4,6 +4,7 @@ use lacuna_datagram::{
     Config, Done, Ended, Endpoint, Failure, OpenLimits, Operation, RecvWork, Run, SendWork, Target,
     Verb,
 };
+use lacuna_link::SplitMix64;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::region::{
     Access, GUESSES_MAX, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
@@ -251,4 +252,44 @@ fn a_queue_pair_that_is_closed_takes_nothing() {
     end.region.read(0, &mut bytes).unwrap();
     assert_eq!((bytes[0], bytes[55], end.done().len()), (1, 0, 0));
     assert_eq!((end.endpoint.records(), end.endpoint.poll_timeout()), (0, None));
+}
+
+#[test]
+fn who_may_not_use_a_key_is_told_no_more_than_who_names_one_that_nobody_has() {
+    let mut end = End::new(Config::default());
+    let peer = end.endpoint.peer(source(2)).unwrap();
+    let access = |scope| Access { rights: Rights::REMOTE_WRITE, scope };
+    let mut rng = SplitMix64::new(1);
+    let mut register = |scope| {
+        let draw = || rng.next_u64() as u32;
+        end.keys.register(&end.region, 0..REGION_BYTES, access(scope), draw).unwrap()
+    };
+    let of_peer = register(Scope::Peer(peer.number()));
+    let without_read = register(Scope::Any);
+    end.key = of_peer;
+    end.record(0, source(1), 5, 4, &[1; 4]);
+    let stats = end.endpoint.stats();
+    assert_eq!((stats.discards.key, stats.discards.rights), (1, 0));
+    assert_eq!((end.packets(0, 8).len(), end.endpoint.poll_error()), (0, None));
+    end.record(0, source(2), 5, 4, &[1; 4]);
+    assert_eq!(end.done().len(), 1, "the peer may");
+    // A right that is missing is told, to who may use the key.
+    let request = ddp::ReadRequest {
+        sink_stag: 1,
+        sink_offset: 0,
+        length: 4,
+        source_stag: without_read,
+        source_offset: 0,
+        time_left_us: 0,
+    };
+    let untagged = Untagged {
+        operation: ddp::Operation::ReadRequest,
+        is_reliable: false,
+        group: 0,
+        number: 1,
+        length: 32,
+        place: 0,
+    };
+    end.take(0, source(1), Segment::Untagged(untagged), &request.emit());
+    assert_eq!((end.endpoint.stats().discards.rights, end.packets(0, 8).len()), (1, 1));
 }
