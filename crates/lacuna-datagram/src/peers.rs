@@ -72,6 +72,8 @@ const KEPT: u16 = 8;
 const OF_GROUP: u16 = 16;
 /// It is several hosts: messages to it are a group's.
 const IS_GROUP: u16 = 32;
+/// A READ from it waits for its answer.
+const READ: u16 = 64;
 /// All of them; the bits above are of the address that it has sent to.
 const FLAGS: u16 = 0xff;
 const LOCAL_SHIFT: u32 = 8;
@@ -187,7 +189,7 @@ impl Peers {
             let at = self.hand;
             self.hand = (at + 1) % self.slots.len();
             let slot = &mut self.slots[at];
-            if slot.flags & (HELD | KEPT) != 0 || slot.active != 0 {
+            if slot.flags & (HELD | KEPT | READ) != 0 || slot.active != 0 {
                 continue;
             }
             if slot.flags & USED != 0 {
@@ -281,6 +283,13 @@ impl Peers {
     pub(crate) fn keep(&mut self, peer: PeerId, is_kept: bool) {
         if let Some(slot) = self.slot_mut(peer) {
             slot.flags = if is_kept { slot.flags | KEPT } else { slot.flags & !KEPT };
+        }
+    }
+
+    /// Keeps a peer as long as a READ waits for its answer.
+    pub(crate) fn keep_for_reads(&mut self, peer: PeerId, is_kept: bool) {
+        if let Some(slot) = self.slot_mut(peer) {
+            slot.flags = if is_kept { slot.flags | READ } else { slot.flags & !READ };
         }
     }
 

@@ -3,7 +3,7 @@
 //! A READ asks with one packet, and the answer is a Write-Record to a *sink* that only this question has: a random
 //! number, under which the peer's segments go into the memory of the work request. So no key of this end is given
 //! away, and what comes after the READ is over finds nothing. The number of a READ is the queue pair's, not the
-//! peer's.
+//! peer's. The peer stays known until its READs are over, though its handle is given back.
 //!
 //! Invariant: bytes go into the memory of an open READ of the peer that answers, and nowhere else.
 
@@ -30,6 +30,10 @@ struct OpenRead {
 pub(crate) struct Reads {
     open: HashMap<u32, OpenRead>,
     deadlines: BTreeSet<(u64, u32)>,
+    /// How many are open of a peer.
+    of_peer: HashMap<PeerId, usize>,
+    /// Peers whose last READ is over, until that was asked for.
+    freed: Vec<PeerId>,
 }
 
 impl Reads {
@@ -50,6 +54,13 @@ impl Reads {
         let read = OpenRead { id, peer, sink, into, came, bytes: 0, deadline_ns };
         self.deadlines.extend(deadline_ns.map(|ns| (ns, number)));
         self.open.insert(number, read);
+        *self.of_peer.entry(peer).or_default() += 1;
+    }
+
+    /// Peers of which no READ is open any more.
+    pub(crate) fn take_freed(&mut self) -> impl Iterator<Item = PeerId> {
+        let freed = std::mem::take(&mut self.freed);
+        freed.into_iter().filter(|peer| !self.of_peer.contains_key(peer))
     }
 
     /// A segment of an answer came; `None` if it answers nothing.
@@ -113,7 +124,9 @@ impl Reads {
     /// The READs of a peer fail.
     pub(crate) fn fail(&mut self, peer: PeerId, failure: Failure, done: &mut impl Extend<Done>) {
         let of_peer = self.open.iter().filter(|(_, read)| read.peer == peer);
-        for number in of_peer.map(|(number, _)| *number).collect::<Vec<_>>() {
+        let mut numbers: Vec<u32> = of_peer.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
             done.extend(self.close(number, Err(failure)));
         }
     }
@@ -128,6 +141,13 @@ impl Reads {
         let OpenRead { id, peer, bytes, deadline_ns, .. } = self.open.remove(&number)?;
         if let Some(ns) = deadline_ns {
             self.deadlines.remove(&(ns, number));
+        }
+        if let Some(count) = self.of_peer.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_peer.remove(&peer);
+                self.freed.push(peer);
+            }
         }
         let operation = Operation::Read;
         Some(Done { id, operation, peer, status, bytes, is_signaled: true, arrived: None })

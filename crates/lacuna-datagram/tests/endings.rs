@@ -293,3 +293,32 @@ fn who_may_not_use_a_key_is_told_no_more_than_who_names_one_that_nobody_has() {
     end.take(0, source(1), Segment::Untagged(untagged), &request.emit());
     assert_eq!((end.endpoint.stats().discards.rights, end.packets(0, 8).len()), (1, 1));
 }
+
+#[test]
+fn a_peer_is_known_as_long_as_a_read_waits_for_it() {
+    let config = Config { peers_max: 2, ..Config::default() };
+    let (mut asked, mut asker) = (End::new(Config::default()), End::new(config));
+    let peer = asker.endpoint.peer(source(2)).unwrap();
+    let into = Slices::new([(asker.region.clone(), Stride::of_range(0..100))]).unwrap();
+    let from = Target { key: asked.key, offset: 0 };
+    asker.endpoint.post_send(0, SendWork::new(3, peer, Verb::Read { into, from })).unwrap();
+    asker.endpoint.forget(peer);
+    let questions = asker.packets(0, 8);
+    // Many others come meanwhile, and go.
+    for host in 10..30 {
+        asker.record(0, source(host), 1, 4, &[1; 4]);
+    }
+    assert_eq!((asker.done().len(), asker.endpoint.address(peer)), (20, Some(source(2))));
+    for packet in questions {
+        asked.endpoint.on_datagram(0, source(1), &packet);
+    }
+    for packet in asked.packets(0, 8) {
+        asker.endpoint.on_datagram(0, source(2), &packet);
+    }
+    let done = asker.done();
+    assert_eq!((done.len(), done[0].id, done[0].status), (1, 3, Ok(())));
+    for host in 10..30 {
+        asker.record(0, source(host), 2, 4, &[1; 4]);
+    }
+    assert_eq!(asker.endpoint.address(peer), None, "now it may go");
+}

@@ -140,6 +140,7 @@ impl Endpoint {
     /// The peer with this address: an address handle, which stays until it is given back
     /// ([`Endpoint::forget`]). Equal addresses are one handle. `None` if all handles are held.
     pub fn peer(&mut self, address: SocketAddr) -> Option<PeerId> {
+        self.free_peers();
         let peer = self.peers.find_or_add(address)?;
         self.peers.hold(peer, true);
         Some(peer)
@@ -182,9 +183,16 @@ impl Endpoint {
         }
     }
 
-    /// Gives a handle back: the peer may go when others need its place.
+    /// Gives a handle back: the peer may go when others need its place, and no READ waits for it.
     pub fn forget(&mut self, peer: PeerId) {
         self.peers.hold(peer, false);
+    }
+
+    /// Peers may go whose READs are over.
+    fn free_peers(&mut self) {
+        for peer in self.reads.take_freed() {
+            self.peers.keep_for_reads(peer, false);
+        }
     }
 
     /// The address of a peer, if it is known.
@@ -300,6 +308,7 @@ impl Endpoint {
         (into, from): (Slices, Target),
         deadline_ns: Option<u64>,
     ) {
+        self.peers.keep_for_reads(to, true);
         let mut sink = draw(&mut self.random);
         while self.reads.has(sink) {
             sink = draw(&mut self.random);
@@ -511,6 +520,7 @@ impl Endpoint {
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
+        self.free_peers();
         let Self { incoming, peers, done, reads, .. } = self;
         let mut asks = Vec::new();
         incoming.on_timeout(now_ns, peers, done, &mut asks);

@@ -50,6 +50,7 @@ impl Endpoint {
         if self.is_closed {
             return;
         }
+        self.free_peers();
         let (segment, payload) = match segment {
             Ok(parsed) => parsed,
             Err(error) => return self.reject(&error),
