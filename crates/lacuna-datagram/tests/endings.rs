@@ -322,3 +322,52 @@ fn a_peer_is_known_as_long_as_a_read_waits_for_it() {
     }
     assert_eq!(asker.endpoint.address(peer), None, "now it may go");
 }
+
+#[test]
+fn a_source_that_is_slow_does_not_stretch_the_silence_for_ever() {
+    let mut end = End::new(Config::default());
+    end.record(0, source(1), 5, 100, &[1; 10]);
+    // The next segment comes just before the message would be over, and so do others.
+    let mut now_ns = 0;
+    for place in 1..9u32 {
+        now_ns = end.endpoint.poll_timeout().unwrap() - 1;
+        let (stag, flags, group) = (end.key, RecordFlags::default(), 0);
+        let (offset, place) = (u64::from(place) * 10, place * 10);
+        let tagged = Tagged { stag, offset, number: 5, length: 100, place, flags, group };
+        end.take(now_ns, source(1), Segment::Tagged(tagged), &[1; 10]);
+        end.endpoint.on_timeout(now_ns);
+        assert_eq!(end.endpoint.stats().messages_open, 1);
+    }
+    end.endpoint.on_timeout(now_ns + SECOND_NS);
+    assert_eq!((end.endpoint.stats().messages_open, end.done()[0].bytes), (0, 90));
+}
+
+#[test]
+fn forged_sources_that_hold_all_places_do_not_keep_others_out() {
+    const MILLISECOND_NS: u64 = 1_000_000;
+    let open = OpenLimits { of_source: 4, in_all: 3 };
+    let mut end = End::new(Config { open, ..Config::default() });
+    for host in 1..4 {
+        end.record(0, source(host), 5, 100, &[1; 50]);
+    }
+    end.record(0, source(9), 5, 100, &[1; 50]);
+    assert_eq!(end.endpoint.stats().discards.busy, 1, "all of them are at it");
+    // The second one goes on.
+    let (stag, flags, group) = (end.key, RecordFlags::default(), 0);
+    let tagged = Tagged { stag, offset: 50, number: 5, length: 100, place: 50, flags, group };
+    end.take(MILLISECOND_NS, source(2), Segment::Tagged(tagged), &[1; 10]);
+    for host in 20..22 {
+        end.record(MILLISECOND_NS, source(host), 5, 100, &[1; 50]);
+    }
+    let gone: Vec<_> = end.done().into_iter().map(|done| done.arrived.unwrap()).collect();
+    let gone: Vec<_> = gone.iter().map(|arrived| (arrived.source, arrived.ended)).collect();
+    assert_eq!(gone, [(source(1), Ended::Evicted), (source(3), Ended::Evicted)]);
+    end.record(MILLISECOND_NS, source(22), 5, 100, &[1; 50]);
+    let stats = end.endpoint.stats();
+    assert_eq!((stats.messages_open, stats.messages_evicted, stats.discards.busy), (3, 2, 2));
+    // A source does not push out itself for the sake of another message.
+    for number in 0..100 {
+        end.record((2 + number) * MILLISECOND_NS, source(9), number as u32 * 2, 100, &[1; 50]);
+    }
+    assert_eq!(end.endpoint.stats().messages_open, 3);
+}

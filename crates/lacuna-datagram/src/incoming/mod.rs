@@ -4,7 +4,10 @@
 //! came is kept as ranges of bytes: the record. It is closed when all is there, when later messages of the source
 //! show that all was sent and nothing more comes (datagram-iWARP has no such end; with it the loss of a
 //! last segment costs no timeout), or by *silence*: nothing came for four times as long as its segments were
-//! apart, and a millisecond at least (2.2 leaves the time open). What comes after that is dropped.
+//! apart, a millisecond at least and a second at most (2.2 leaves the time open). What comes after that is dropped.
+//!
+//! A source that has too many open loses its oldest one. If there are too many in all, one of another source goes of
+//! which nothing came for a while: forged sources cannot keep others out by holding all places.
 //!
 //! A Send is delivered whole or not at all: its receive goes back to the front if a part is lost. A Write-Record
 //! is delivered with the map of what came (partial placement, 2.2.1).
@@ -26,13 +29,16 @@ use crate::work::{Arrived, Done, Ended, Operation, RecvWork, Target};
 use core::net::SocketAddr;
 use lacuna_place::region::{KeyTable, PinnedKey, Rights};
 use lacuna_wire::ddp::{self, About, ControlFrame, MissingRanges, Rows, Space, Tagged};
-use open::{Goal, OVERTAKEN_NS, Open};
+use open::{Goal, OVERTAKEN_NS, Open, SILENCE_NS_MIN};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Gaps of a record, at most: a map that needs more is of a sender that does not mean well.
 const RANGES_MAX: usize = 1 << 12;
+
+/// Open messages that are looked at for one that may go.
+const LOOKS_MAX: usize = 64;
 
 /// Sources that have said up to where they have sent, at most.
 const WORDS_MAX: usize = 1 << 14;
@@ -91,6 +97,8 @@ pub(crate) struct Incoming {
     /// By the peer's index.
     sources: HashMap<u32, Source>,
     open: usize,
+    /// Open messages, to be looked at in turns. Those that are over are here, too, for a while.
+    turns: VecDeque<(PeerId, Numbered, u32)>,
     pub(crate) records: RecordBound,
     alarms: BinaryHeap<Alarm>,
     /// Sources that have said up to where they have sent, and when that is believed.
@@ -122,6 +130,7 @@ impl Incoming {
             receives: VecDeque::new(),
             sources: HashMap::new(),
             open: 0,
+            turns: VecDeque::new(),
             records: RecordBound { used: 0, max: records_max },
             alarms: BinaryHeap::new(),
             words: BTreeSet::new(),
@@ -158,6 +167,7 @@ impl Incoming {
         }
         all.extend(std::mem::take(&mut self.receives));
         self.open = 0;
+        self.turns.clear();
         self.alarms.clear();
         all
     }
@@ -208,7 +218,7 @@ impl Incoming {
         };
         let is_whole = payload.len() == length as usize;
         if !is_whole {
-            self.make_room(peer, done)?;
+            self.make_room(now_ns, peer, done)?;
             // A receive that came back for it is the first one now.
             if self.receives.front().is_none_or(|work| work.into.len() < length.into()) {
                 return Err(Discard::NoBuffer);
@@ -308,7 +318,7 @@ impl Incoming {
         };
         let is_whole = payload.len() == length as usize;
         if !is_whole {
-            self.make_room(peer, done)?;
+            self.make_room(now_ns, peer, done)?;
         }
         if !self.records.has_room() {
             return Err(Discard::Busy);
@@ -525,16 +535,43 @@ impl Incoming {
     }
 
     /// Makes room for one more open message.
-    fn make_room(&mut self, peer: PeerId, done: &mut VecDeque<Done>) -> Result<(), Discard> {
+    fn make_room(
+        &mut self,
+        now_ns: u64,
+        peer: PeerId,
+        done: &mut VecDeque<Done>,
+    ) -> Result<(), Discard> {
         let of_source = self.sources.get(&peer.index).map_or(0, |source| source.opens.len());
         if of_source >= self.limits.of_source.max(1) {
             self.counts.evicted += 1;
             // The oldest: they are in the order in which they began.
             self.close(peer, 0, Ended::Evicted, done);
         } else if self.open >= self.limits.in_all.max(1) {
-            return Err(Discard::Busy);
+            return self.evict_silent(now_ns, peer, done);
         }
         Ok(())
+    }
+
+    /// A message of another source goes of which nothing came for a while, if there is one: the first in turn, as in
+    /// the clock algorithm.
+    fn evict_silent(
+        &mut self,
+        now_ns: u64,
+        peer: PeerId,
+        done: &mut VecDeque<Done>,
+    ) -> Result<(), Discard> {
+        for _ in 0..self.turns.len().min(LOOKS_MAX) {
+            let Some((other, numbered, number)) = self.turns.pop_front() else { break };
+            let Some(at) = self.find(other, numbered, number) else { continue };
+            let last_ns = self.sources[&other.index].opens[at].last_ns;
+            if other != peer && last_ns + SILENCE_NS_MIN <= now_ns {
+                self.counts.evicted += 1;
+                self.close(other, at, Ended::Evicted, done);
+                return Ok(());
+            }
+            self.turns.push_back((other, numbered, number));
+        }
+        Err(Discard::Busy)
     }
 
     fn keep(
@@ -559,8 +596,14 @@ impl Incoming {
             address,
             opens: Vec::new(),
         });
+        self.turns.push_back((peer, open.numbered, open.number));
         source.opens.push(open);
         self.open += 1;
+        if self.turns.len() > 2 * self.open + LOOKS_MAX {
+            let mut turns = std::mem::take(&mut self.turns);
+            turns.retain(|(peer, numbered, number)| self.find(*peer, *numbered, *number).is_some());
+            self.turns = turns;
+        }
     }
 
     fn close(&mut self, peer: PeerId, at: usize, ended: Ended, done: &mut VecDeque<Done>) {

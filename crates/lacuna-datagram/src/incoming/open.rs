@@ -9,7 +9,9 @@ use std::ops::Range;
 /// Silence is this many times what segments are apart.
 const SILENCE_INTERVALS: u64 = 4;
 /// The least silence: what a busy host may hold packets back.
-const SILENCE_NS_MIN: u64 = 1_000_000;
+pub(super) const SILENCE_NS_MIN: u64 = 1_000_000;
+/// The most: however slow the source is, a message of which a segment is lost holds its place no longer.
+const SILENCE_NS_MAX: u64 = 1_000_000_000;
 /// Silence before two segments were seen: longer than the pauses of slow senders.
 const SILENCE_NS_UNKNOWN: u64 = 50_000_000;
 /// How long the segments of a message may be overtaken by later messages.
@@ -97,7 +99,7 @@ impl Open {
     /// When it is closed if nothing more comes, and why then.
     pub(super) fn due(&self) -> (u64, Ended) {
         let silence_ns = self.interval_ns.map_or(SILENCE_NS_UNKNOWN, |interval_ns| {
-            (interval_ns * SILENCE_INTERVALS).max(SILENCE_NS_MIN)
+            interval_ns.saturating_mul(SILENCE_INTERVALS).clamp(SILENCE_NS_MIN, SILENCE_NS_MAX)
         });
         if self.is_of_group {
             return (self.last_ns.saturating_add(silence_ns.max(OPEN_NS)), Ended::Silence);
