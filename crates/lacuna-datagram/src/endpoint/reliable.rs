@@ -232,6 +232,9 @@ impl Endpoint {
         for (peer, failure) in streams.take_failures() {
             self.reads.fail(peer, failure, &mut self.done);
         }
+        for (peer, address, mut into) in streams.take_over() {
+            self.with_streams(peer, address, |_, host, _| into.end(host));
+        }
         self.take_left();
     }
 

@@ -96,6 +96,8 @@ pub(crate) struct Reliable {
     messages: usize,
     /// Peers that were put into error and why, until that was told.
     failures: Vec<(PeerId, Failure)>,
+    /// What has come of sources that are gone, until that was ended.
+    over: Vec<(PeerId, SocketAddr, StreamIn)>,
 }
 
 impl Reliable {
@@ -118,6 +120,7 @@ impl Reliable {
             open: 0,
             messages: 0,
             failures: Vec::new(),
+            over: Vec::new(),
         }
     }
 
@@ -426,11 +429,9 @@ impl Reliable {
                     stream.record = None;
                 }
             }
-            if let Some(into) = &mut stream.into
-                && into.open() == 0
-                && into.used_ns + IDLE_IN_NS <= now_ns
-            {
-                stream.into = None;
+            if let Some(into) = stream.into.take_if(|into| into.used_ns + IDLE_IN_NS <= now_ns) {
+                self.open -= into.open();
+                self.over.push((stream.peer, stream.address, into));
             }
             if is_silent {
                 self.fail(index, Failure::Unreachable, left);
@@ -474,6 +475,11 @@ impl Reliable {
     /// Peers that were put into error since this was called last, and why.
     pub(crate) fn take_failures(&mut self) -> Vec<(PeerId, Failure)> {
         std::mem::take(&mut self.failures)
+    }
+
+    /// What has come of sources that are gone.
+    pub(crate) fn take_over(&mut self) -> Vec<(PeerId, SocketAddr, StreamIn)> {
+        std::mem::take(&mut self.over)
     }
 
     /// All peers with streams.
@@ -537,7 +543,7 @@ impl Reliable {
             out.filter(|out| !out.is_idle()).map(|out| out.heard_ns + silence_ns),
             out.filter(|out| out.is_idle()).map(|_| stream.used_ns + IDLE_OUT_NS),
             into.and_then(|into| into.due_ns).filter(|ns| *ns > 0),
-            into.filter(|into| into.open() == 0).map(|into| into.used_ns + IDLE_IN_NS),
+            into.map(|into| into.used_ns + IDLE_IN_NS),
         ];
         let alarm_ns = due.into_iter().flatten().min();
         if alarm_ns != stream.alarm_ns {

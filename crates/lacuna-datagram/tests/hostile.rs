@@ -1,0 +1,146 @@
+//! What strangers can do to reliable queue pairs and to groups, and what they cannot. They write under any address, with
+//! the CRC32C right, and hear nothing.
+
+use lacuna_datagram::{
+    Config, Done, Endpoint, Failure, OpenLimits, RecvWork, ReliableConfig, Run, SendWork, Target,
+    Verb,
+};
+use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
+use lacuna_wire::ddp::{
+    self, About, ControlFrame, ControlFrames, RecordFlags, Segment, Space, Tagged, Untagged,
+};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const REGION_BYTES: u64 = 1 << 16;
+const MILLISECOND_NS: u64 = 1_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn host(number: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, number], 7407))
+}
+
+/// An end, its memory, and a key for it.
+struct End {
+    endpoint: Endpoint,
+    region: Arc<Region>,
+    key: u32,
+}
+
+impl End {
+    fn new(config: Config) -> Self {
+        let keys = Arc::new(KeyTable::new(1));
+        let config_of_region = RegionConfig { has_validity: false, is_exclusive: false };
+        let region = Region::new(vec![0; REGION_BYTES as usize], config_of_region);
+        let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let access = Access { rights, scope: Scope::Any };
+        let key = keys.register(&region, 0..REGION_BYTES, access, || 0x1234_5678).unwrap();
+        Self { endpoint: Endpoint::new(config, keys, 1), region, key }
+    }
+
+    fn reliable() -> Self {
+        Self::new(Config { reliable: Some(ReliableConfig::default()), ..Config::default() })
+    }
+
+    fn receive(&mut self, now_ns: u64, id: u64) {
+        let into = Slices::new([(self.region.clone(), Stride::of_range(0..1000))]).unwrap();
+        self.endpoint.post_recv(now_ns, RecvWork { id, into }).unwrap();
+    }
+
+    fn take(&mut self, now_ns: u64, from: SocketAddr, segment: Segment, payload: &[u8]) -> usize {
+        let mut packet = vec![0; segment.packet_bytes(payload.len())];
+        segment.emit_packet(payload, &mut packet);
+        self.endpoint.on_datagram(now_ns, from, &packet);
+        packet.len()
+    }
+
+    /// A part of a Send.
+    fn send(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddr,
+        (is_reliable, group): (bool, u32),
+        number: u32,
+        (place, bytes, length): (u32, usize, u32),
+    ) -> usize {
+        let operation = ddp::Operation::Send;
+        let untagged = Untagged { operation, is_reliable, group, number, length, place };
+        self.take(now_ns, from, Segment::Untagged(untagged), &vec![7; bytes])
+    }
+
+    fn say(&mut self, now_ns: u64, from: SocketAddr, frame: &ControlFrame<'_>) -> usize {
+        let mut frames = Vec::new();
+        assert!(ddp::emit_control(frame, &mut frames));
+        let untagged = Untagged {
+            operation: ddp::Operation::Control,
+            is_reliable: false,
+            group: 0,
+            number: 0,
+            length: frames.len() as u32,
+            place: 0,
+        };
+        self.take(now_ns, from, Segment::Untagged(untagged), &frames)
+    }
+
+    fn begin(&mut self, now_ns: u64, from: SocketAddr, number: u32, instance: u32) -> usize {
+        let about = About { space: Space::Reliable, number };
+        self.say(now_ns, from, &ControlFrame::Begin { about, instance, token: 0 })
+    }
+
+    fn done(&mut self) -> Vec<Done> {
+        std::iter::from_fn(|| self.endpoint.poll_done()).collect()
+    }
+
+    /// What leaves, and to whom.
+    fn packets(&mut self, now_ns: u64) -> Vec<(SocketAddr, Vec<u8>)> {
+        let (mut runs, mut packets): (Vec<Run>, _) = (Vec::new(), Vec::new());
+        while let Some(to) = self.endpoint.poll_transmit(now_ns, 64, &mut runs) {
+            for run in runs.drain(..) {
+                for at in 0..run.len() {
+                    let mut packet = vec![0; run.packet_bytes(at)];
+                    let bytes = run.emit(at, &mut packet);
+                    packet.truncate(bytes);
+                    packets.push((to, packet));
+                }
+            }
+        }
+        packets
+    }
+
+    /// Time goes on; bytes that leave meanwhile.
+    fn pass(&mut self, from_ns: u64, until_ns: u64) -> usize {
+        let mut bytes = 0;
+        while let Some(ns) = self.endpoint.poll_timeout().filter(|ns| *ns <= until_ns) {
+            self.endpoint.on_timeout(ns.max(from_ns));
+            bytes +=
+                self.packets(ns.max(from_ns)).iter().map(|(_, packet)| packet.len()).sum::<usize>();
+        }
+        bytes
+    }
+}
+
+/// All that two ends have for each other arrives. Host 0 and host 1.
+fn exchange(now_ns: u64, ends: [&mut End; 2]) {
+    let [first, second] = ends;
+    loop {
+        let (there, back) = (first.packets(now_ns), second.packets(now_ns));
+        if there.is_empty() && back.is_empty() {
+            return;
+        }
+        there.iter().for_each(|(_, packet)| second.endpoint.on_datagram(now_ns, host(0), packet));
+        back.iter().for_each(|(_, packet)| first.endpoint.on_datagram(now_ns, host(1), packet));
+    }
+}
+
+#[test]
+fn a_source_that_goes_in_the_middle_of_a_message_gives_the_receive_back() {
+    let mut end = End::reliable();
+    end.receive(0, 5);
+    end.begin(0, host(9), 100, 1);
+    end.send(0, host(9), (true, 0), 100, (0, 50, 100));
+    assert_eq!((end.endpoint.receives(), end.endpoint.stats().messages_open), (0, 1));
+    end.pass(0, 100 * SECOND_NS);
+    let stats = end.endpoint.stats();
+    assert_eq!((end.endpoint.receives(), stats.messages_open, stats.streams), (1, 0, 0));
+    assert_eq!((end.done().len(), end.endpoint.poll_timeout()), (0, None));
+}
