@@ -144,3 +144,21 @@ fn a_source_that_goes_in_the_middle_of_a_message_gives_the_receive_back() {
     assert_eq!((end.endpoint.receives(), stats.messages_open, stats.streams), (1, 0, 0));
     assert_eq!((end.done().len(), end.endpoint.poll_timeout()), (0, None));
 }
+
+#[test]
+fn a_question_where_messages_begin_does_not_put_a_peer_into_error() {
+    let (mut end, mut peer) = (End::reliable(), End::reliable());
+    peer.receive(0, 1);
+    let to = end.endpoint.peer(host(1)).unwrap();
+    let verb = Verb::Send { data: vec![1; 10].into() };
+    end.endpoint.post_send(0, SendWork::new(1, to, verb)).unwrap();
+    exchange(0, [&mut end, &mut peer]);
+    assert_eq!(end.done()[0].status, Ok(()));
+    // Nothing is to be acknowledged, and nothing was heard for long.
+    let later_ns = 8 * SECOND_NS;
+    let about = About { space: Space::Reliable, number: 1 };
+    end.say(later_ns, host(1), &ControlFrame::Ask { about, instance: 0, token: 1 });
+    end.endpoint.on_timeout(later_ns);
+    assert_eq!(end.endpoint.stats().peers_failed, 0);
+    assert_eq!(end.packets(later_ns).len(), 1, "it is answered");
+}

@@ -161,7 +161,7 @@ impl Endpoint {
         let Some(peer) = self.peers.find(from) else { return };
         let Some(streams) = &mut self.reliable else { return };
         match *frame {
-            ControlFrame::Ask { token, .. } => streams.on_ask(peer, token),
+            ControlFrame::Ask { token, .. } => streams.on_ask(now_ns, peer, token),
             ControlFrame::Acknowledge {
                 instance,
                 record,

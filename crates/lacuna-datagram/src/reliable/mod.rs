@@ -280,11 +280,11 @@ impl Reliable {
     }
 
     /// A peer asks where this end begins.
-    pub(crate) fn on_ask(&mut self, peer: PeerId, token: u64) {
+    pub(crate) fn on_ask(&mut self, now_ns: u64, peer: PeerId, token: u64) {
         if let Some(stream) = self.streams.get_mut(&peer.index)
             && let Some(out) = &mut stream.out
         {
-            out.on_ask(token);
+            out.on_ask(now_ns, token);
             self.after(peer.index);
         }
     }
