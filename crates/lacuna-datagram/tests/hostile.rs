@@ -162,3 +162,62 @@ fn a_question_where_messages_begin_does_not_put_a_peer_into_error() {
     assert_eq!(end.endpoint.stats().peers_failed, 0);
     assert_eq!(end.packets(later_ns).len(), 1, "it is answered");
 }
+
+#[test]
+fn a_target_that_has_no_room_for_records_says_that_it_is_there() {
+    let (mut end, mut peer) = (End::reliable(), End::reliable());
+    peer.endpoint.set_records_max(1);
+    let to = end.endpoint.peer(host(1)).unwrap();
+    for id in 0..3 {
+        let verb = Verb::WriteRecord {
+            data: vec![1; 10].into(),
+            to: Target { key: peer.key, offset: id * 10 },
+        };
+        end.endpoint.post_send(0, SendWork::new(id, to, verb)).unwrap();
+    }
+    let mut now_ns = 0;
+    let mut run = |until_ns: u64, end: &mut End, peer: &mut End| {
+        while now_ns < until_ns {
+            exchange(now_ns, [end, peer]);
+            now_ns += MILLISECOND_NS;
+            end.endpoint.on_timeout(now_ns);
+            peer.endpoint.on_timeout(now_ns);
+        }
+    };
+    // Nobody polls for longer than a peer may be silent.
+    run(10 * SECOND_NS, &mut end, &mut peer);
+    assert_eq!((end.endpoint.stats().peers_failed, end.done().len()), (0, 1));
+    let mut came = 0;
+    for round in 1..6 {
+        came += peer.done().len();
+        run((10 + 3 * round) * SECOND_NS, &mut end, &mut peer);
+    }
+    let done = end.done();
+    assert!(
+        came == 3 && done.len() == 2 && done.iter().all(|done| done.status.is_ok()),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn strangers_have_no_more_reliable_messages_open_than_all_may() {
+    let open = OpenLimits { of_source: 4, in_all: 10 };
+    let reliable = Some(ReliableConfig::default());
+    let mut end = End::new(Config { reliable, open, ..Config::default() });
+    for source in 9..12 {
+        end.begin(0, host(source), 100, 1);
+        for number in 100..200 {
+            // Answers to READs that nobody asked.
+            let flags =
+                RecordFlags { is_answer: true, is_reliable: true, ..RecordFlags::default() };
+            let tagged =
+                Tagged { stag: 1, offset: 0, number, length: 100, place: 0, flags, group: 0 };
+            end.take(0, host(source), Segment::Tagged(tagged), &[1; 10]);
+        }
+    }
+    // But the next one of each source always may.
+    let stats = end.endpoint.stats();
+    assert_eq!(stats.messages_open, 10 + 2, "{stats:?}");
+    end.pass(0, 100 * SECOND_NS);
+    assert_eq!(end.endpoint.stats().messages_open, 0);
+}

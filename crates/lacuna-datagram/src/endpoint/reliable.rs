@@ -22,7 +22,8 @@ impl Endpoint {
         address: SocketAddr,
         run: impl FnOnce(&mut reliable::Reliable, &mut Host<'_>, &mut crate::peers::Peers) -> R,
     ) -> Option<R> {
-        let Self { reliable, incoming, peers, keys, reads, done, requests, .. } = self;
+        let Self { config, reliable, incoming, peers, keys, reads, done, requests, .. } = self;
+        let reliable = reliable.as_mut()?;
         let Incoming { receives, records, counts, .. } = incoming;
         let mut host = Host {
             peer,
@@ -35,8 +36,9 @@ impl Endpoint {
             records,
             whole: &mut counts.whole,
             partial: &mut counts.partial,
+            may_open: reliable.open() < config.open.in_all,
         };
-        Some(run(reliable.as_mut()?, &mut host, peers))
+        Some(run(reliable, &mut host, peers))
     }
 
     /// Posts a message to a peer whose stream is there.
