@@ -221,3 +221,48 @@ fn strangers_have_no_more_reliable_messages_open_than_all_may() {
     end.pass(0, 100 * SECOND_NS);
     assert_eq!(end.endpoint.stats().messages_open, 0);
 }
+
+/// The words of where messages begin, or questions for it, in packets.
+fn is_word(packet: &[u8], is_it: impl Fn(&ControlFrame<'_>) -> bool) -> bool {
+    let (segment, payload) = ddp::parse(packet).unwrap();
+    matches!(segment, Segment::Untagged(untagged) if untagged.operation == ddp::Operation::Control)
+        && ControlFrames::new(payload).any(|frame| frame.is_ok_and(|frame| is_it(&frame)))
+}
+
+#[test]
+fn packets_of_an_earlier_beginning_do_not_deliver_again() {
+    let (mut end, mut peer) = (End::reliable(), End::reliable());
+    (0..20).for_each(|id| peer.receive(0, id));
+    let to = end.endpoint.peer(host(1)).unwrap();
+    let mut recorded: Vec<Vec<u8>> = Vec::new();
+    // Each time the source has been idle for so long that it begins anew, and has to say the token.
+    for round in 0..4u64 {
+        let now_ns = round * 20 * SECOND_NS;
+        end.endpoint.on_timeout(now_ns);
+        peer.endpoint.on_timeout(now_ns);
+        let verb = Verb::Send { data: vec![1; 10].into() };
+        end.endpoint.post_send(now_ns, SendWork::new(round, to, verb)).unwrap();
+        loop {
+            let (there, back) = (end.packets(now_ns), peer.packets(now_ns));
+            if there.is_empty() && back.is_empty() {
+                break;
+            }
+            for (_, packet) in there {
+                peer.endpoint.on_datagram(now_ns, host(0), &packet);
+                recorded.push(packet);
+            }
+            back.iter().for_each(|(_, packet)| end.endpoint.on_datagram(now_ns, host(1), packet));
+        }
+        assert_eq!((peer.done().len(), end.done().len()), (1, 1), "round {round}");
+    }
+    let begins = recorded.iter().filter(|packet| {
+        is_word(packet, |frame| matches!(frame, ControlFrame::Begin { token: 1.., .. }))
+    });
+    assert_eq!(begins.count(), 3, "all but the first one were asked for");
+    // Somebody has recorded all that, and sends it again.
+    let now_ns = 61 * SECOND_NS;
+    for packet in &recorded {
+        peer.endpoint.on_datagram(now_ns, host(0), packet);
+    }
+    assert_eq!(peer.done().len(), 0);
+}

@@ -108,7 +108,7 @@ enum Goal {
 #[derive(Debug)]
 pub(crate) struct StreamIn {
     pub(crate) instance: u32,
-    record: u32,
+    pub(crate) record: u32,
     /// The message that is delivered next.
     next: u64,
     came: Ranges<u128>,

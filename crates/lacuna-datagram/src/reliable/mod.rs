@@ -239,11 +239,12 @@ impl Reliable {
         taken.map_err(Some)
     }
 
-    /// The token of a source that begins so.
-    fn token(&self, address: SocketAddr, instance: u32) -> u64 {
+    /// The token of a source that begins so, after what is known of it: so a token is good for one such change, and
+    /// packets of an earlier beginning bring it back no more.
+    fn token(&self, address: SocketAddr, instance: u32, record: u32) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (self.secret, address, instance).hash(&mut hasher);
+        (self.secret, address, instance, record).hash(&mut hasher);
         hasher.finish() | 1
     }
 
@@ -256,11 +257,12 @@ impl Reliable {
         (number, instance): (u32, u32),
         token: u64,
     ) -> Option<(u32, u64)> {
-        let expected = self.token(host.address, instance);
         if !self.make(now_ns, peers, host.peer) {
             return None;
         }
         let record = self.draw();
+        let known = self.stream(host.peer).and_then(|stream| stream.into.as_ref());
+        let expected = known.map_or(0, |into| self.token(host.address, instance, into.record));
         let stream = self.streams.get_mut(&host.peer.index)?;
         if let Some(into) = &mut stream.into {
             if into.instance == instance {
