@@ -2,8 +2,7 @@
 //! the CRC32C right, and hear nothing.
 
 use lacuna_datagram::{
-    Config, Done, Endpoint, Failure, OpenLimits, RecvWork, ReliableConfig, Run, SendWork, Target,
-    Verb,
+    Config, Done, Endpoint, OpenLimits, RecvWork, ReliableConfig, Run, SendWork, Target, Verb,
 };
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
 use lacuna_wire::ddp::{
