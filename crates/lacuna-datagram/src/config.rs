@@ -19,7 +19,7 @@ pub struct Config {
     pub reliable: Option<ReliableConfig>,
     /// Peers that are known at a time. Those that are not held go for others.
     pub peers_max: usize,
-    /// Messages that are open at a time.
+    /// Messages that are open at a time; of reliable ones those in all, and the next one of each source beside.
     pub open: OpenLimits,
     /// Write-Records that may be open, or wait to be polled; more are not taken.
     pub records_max: usize,

@@ -329,13 +329,13 @@ fn a_source_that_is_slow_does_not_stretch_the_silence_for_ever() {
     end.record(0, source(1), 5, 100, &[1; 10]);
     // The next segment comes just before the message would be over, and so do others.
     let mut now_ns = 0;
-    for place in 1..9u32 {
-        now_ns = end.endpoint.poll_timeout().unwrap() - 1;
+    for (place, after_ms) in (1..).zip([40, 100, 180, 250, 340, 470, 640, 880]) {
+        now_ns += after_ms * 1_000_000;
         let (stag, flags, group) = (end.key, RecordFlags::default(), 0);
-        let (offset, place) = (u64::from(place) * 10, place * 10);
+        let (offset, place) = (place * 10, place as u32 * 10);
         let tagged = Tagged { stag, offset, number: 5, length: 100, place, flags, group };
-        end.take(now_ns, source(1), Segment::Tagged(tagged), &[1; 10]);
         end.endpoint.on_timeout(now_ns);
+        end.take(now_ns, source(1), Segment::Tagged(tagged), &[1; 10]);
         assert_eq!(end.endpoint.stats().messages_open, 1);
     }
     end.endpoint.on_timeout(now_ns + SECOND_NS);

@@ -22,7 +22,8 @@ impl Endpoint {
         address: SocketAddr,
         run: impl FnOnce(&mut reliable::Reliable, &mut Host<'_>, &mut crate::peers::Peers) -> R,
     ) -> Option<R> {
-        let Self { reliable, incoming, peers, keys, reads, done, requests, .. } = self;
+        let Self { config, reliable, incoming, peers, keys, reads, done, requests, .. } = self;
+        let reliable = reliable.as_mut()?;
         let Incoming { receives, records, counts, .. } = incoming;
         let mut host = Host {
             peer,
@@ -35,8 +36,9 @@ impl Endpoint {
             records,
             whole: &mut counts.whole,
             partial: &mut counts.partial,
+            may_open: reliable.open() < config.open.in_all,
         };
-        Some(run(reliable.as_mut()?, &mut host, peers))
+        Some(run(reliable, &mut host, peers))
     }
 
     /// Posts a message to a peer whose stream is there.
@@ -161,7 +163,7 @@ impl Endpoint {
         let Some(peer) = self.peers.find(from) else { return };
         let Some(streams) = &mut self.reliable else { return };
         match *frame {
-            ControlFrame::Ask { token, .. } => streams.on_ask(peer, token),
+            ControlFrame::Ask { token, .. } => streams.on_ask(now_ns, peer, token),
             ControlFrame::Acknowledge {
                 instance,
                 record,
@@ -231,6 +233,9 @@ impl Endpoint {
         let Some(streams) = &mut self.reliable else { return };
         for (peer, failure) in streams.take_failures() {
             self.reads.fail(peer, failure, &mut self.done);
+        }
+        for (peer, address, mut into) in streams.take_over() {
+            self.with_streams(peer, address, |_, host, _| into.end(host));
         }
         self.take_left();
     }

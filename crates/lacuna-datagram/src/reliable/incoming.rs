@@ -8,6 +8,8 @@
 //! What cannot be done, such as a write under a wrong key, is refused: the source hears so until it says that
 //! the message is cancelled, and its place in the line is over then.
 //!
+//! A message that finds no room here is dropped, too, and the source hears that this end is there.
+//!
 //! Invariants: each message is delivered at most once, in the order of the source; what was refused or given
 //! up is not delivered; a byte is placed once.
 
@@ -54,6 +56,8 @@ pub(crate) struct Host<'a> {
     pub(crate) records: &'a mut RecordBound,
     pub(crate) whole: &'a mut u64,
     pub(crate) partial: &'a mut u64,
+    /// Whether one more message may be open. The next one of a source always may.
+    pub(crate) may_open: bool,
 }
 
 /// A segment.
@@ -104,7 +108,7 @@ enum Goal {
 #[derive(Debug)]
 pub(crate) struct StreamIn {
     pub(crate) instance: u32,
-    record: u32,
+    pub(crate) record: u32,
     /// The message that is delivered next.
     next: u64,
     came: Ranges<u128>,
@@ -189,9 +193,14 @@ impl StreamIn {
         let merged = self.merged(index, &range);
         let is_apart = merged == range;
         if index >= self.next + WINDOW || is_apart && self.came.iter().len() >= RANGES_MAX {
+            self.due_by(now_ns + BUSY_WAIT_NS);
             return Err(Discard::Busy);
         }
         if !self.open.contains_key(&index) {
+            if !host.may_open && index != self.next {
+                self.due_by(now_ns + BUSY_WAIT_NS);
+                return Err(Discard::Busy);
+            }
             match self.begin(host, index, segment) {
                 Ok(open) => {
                     self.open.insert(index, open);
@@ -201,7 +210,10 @@ impl StreamIn {
                     self.due_by(now_ns + BUSY_WAIT_NS);
                     return Err(Discard::NoBuffer);
                 }
-                Err(discard) => return Err(discard),
+                Err(discard) => {
+                    self.due_by(now_ns + BUSY_WAIT_NS);
+                    return Err(discard);
+                }
             }
         }
         let Some(open) = self.open.get_mut(&index) else { return Err(Discard::Busy) };

@@ -96,6 +96,8 @@ pub(crate) struct Reliable {
     messages: usize,
     /// Peers that were put into error and why, until that was told.
     failures: Vec<(PeerId, Failure)>,
+    /// What has come of sources that are gone, until that was ended.
+    over: Vec<(PeerId, SocketAddr, StreamIn)>,
 }
 
 impl Reliable {
@@ -118,6 +120,7 @@ impl Reliable {
             open: 0,
             messages: 0,
             failures: Vec::new(),
+            over: Vec::new(),
         }
     }
 
@@ -236,11 +239,12 @@ impl Reliable {
         taken.map_err(Some)
     }
 
-    /// The token of a source that begins so.
-    fn token(&self, address: SocketAddr, instance: u32) -> u64 {
+    /// The token of a source that begins so, after what is known of it: so a token is good for one such change, and
+    /// packets of an earlier beginning bring it back no more.
+    fn token(&self, address: SocketAddr, instance: u32, record: u32) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (self.secret, address, instance).hash(&mut hasher);
+        (self.secret, address, instance, record).hash(&mut hasher);
         hasher.finish() | 1
     }
 
@@ -253,11 +257,12 @@ impl Reliable {
         (number, instance): (u32, u32),
         token: u64,
     ) -> Option<(u32, u64)> {
-        let expected = self.token(host.address, instance);
         if !self.make(now_ns, peers, host.peer) {
             return None;
         }
         let record = self.draw();
+        let known = self.stream(host.peer).and_then(|stream| stream.into.as_ref());
+        let expected = known.map_or(0, |into| self.token(host.address, instance, into.record));
         let stream = self.streams.get_mut(&host.peer.index)?;
         if let Some(into) = &mut stream.into {
             if into.instance == instance {
@@ -277,11 +282,11 @@ impl Reliable {
     }
 
     /// A peer asks where this end begins.
-    pub(crate) fn on_ask(&mut self, peer: PeerId, token: u64) {
+    pub(crate) fn on_ask(&mut self, now_ns: u64, peer: PeerId, token: u64) {
         if let Some(stream) = self.streams.get_mut(&peer.index)
             && let Some(out) = &mut stream.out
         {
-            out.on_ask(token);
+            out.on_ask(now_ns, token);
             self.after(peer.index);
         }
     }
@@ -426,11 +431,9 @@ impl Reliable {
                     stream.record = None;
                 }
             }
-            if let Some(into) = &mut stream.into
-                && into.open() == 0
-                && into.used_ns + IDLE_IN_NS <= now_ns
-            {
-                stream.into = None;
+            if let Some(into) = stream.into.take_if(|into| into.used_ns + IDLE_IN_NS <= now_ns) {
+                self.open -= into.open();
+                self.over.push((stream.peer, stream.address, into));
             }
             if is_silent {
                 self.fail(index, Failure::Unreachable, left);
@@ -474,6 +477,11 @@ impl Reliable {
     /// Peers that were put into error since this was called last, and why.
     pub(crate) fn take_failures(&mut self) -> Vec<(PeerId, Failure)> {
         std::mem::take(&mut self.failures)
+    }
+
+    /// What has come of sources that are gone.
+    pub(crate) fn take_over(&mut self) -> Vec<(PeerId, SocketAddr, StreamIn)> {
+        std::mem::take(&mut self.over)
     }
 
     /// All peers with streams.
@@ -537,7 +545,7 @@ impl Reliable {
             out.filter(|out| !out.is_idle()).map(|out| out.heard_ns + silence_ns),
             out.filter(|out| out.is_idle()).map(|_| stream.used_ns + IDLE_OUT_NS),
             into.and_then(|into| into.due_ns).filter(|ns| *ns > 0),
-            into.filter(|into| into.open() == 0).map(|into| into.used_ns + IDLE_IN_NS),
+            into.map(|into| into.used_ns + IDLE_IN_NS),
         ];
         let alarm_ns = due.into_iter().flatten().min();
         if alarm_ns != stream.alarm_ns {

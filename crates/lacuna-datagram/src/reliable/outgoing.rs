@@ -170,7 +170,10 @@ impl StreamOut {
     }
 
     /// The peer asks how the line begins: it has taken nothing of what was sent until now, if it never has.
-    pub(crate) fn on_ask(&mut self, token: u64) {
+    pub(crate) fn on_ask(&mut self, now_ns: u64, token: u64) {
+        if self.is_idle() {
+            self.heard_ns = now_ns;
+        }
         self.asked = Some(token);
         if !self.is_begun {
             for flying in std::mem::take(&mut self.flight) {
