@@ -179,6 +179,9 @@ impl Context {
             offload: Offload::Auto,
             // Any number of peers: a socket that is connected to one of them does not pay.
             connects_peer: false,
+            // Nobody answers congestion marks, or measures round trips.
+            ecn: false,
+            tells_arrival: false,
             ..UdpConfig::new(local)
         })?;
         let local = datapath.local_addr();

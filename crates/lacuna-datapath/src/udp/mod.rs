@@ -74,6 +74,9 @@ pub struct UdpConfig {
     /// Whether [`ReceivedBatch::local`](crate::ReceivedBatch::local) is filled in. Linux only, except
     /// for a socket that is bound to one address.
     pub tells_local: bool,
+    /// Whether a [`ReceivedBatch`](crate::ReceivedBatch) says how it came: with congestion marks, and how long it
+    /// waited in the socket. That is a control message each, of every message. Only on Linux.
+    pub tells_arrival: bool,
 }
 
 impl UdpConfig {
@@ -96,6 +99,7 @@ impl UdpConfig {
             dscp: Dscp::DEFAULT,
             connects_peer: true,
             tells_local: false,
+            tells_arrival: true,
         }
     }
 }
