@@ -1,10 +1,12 @@
 //! What waits to be sent: the messages of each peer in their order, and the peers in turns.
 //!
-//! A peer that has something to get has an entry here, made on first use and dropped when nothing is left. Turns go round: each gives one peer at most as many packets as the caller asks for at a time, so a peer with
-//! much to get delays a peer with little by a turn of each other, and no more. With a rate, each peer has a
-//! pace of its own; one that has to wait is asked again when its time has come.
+//! A peer that has something to get has an entry here, made on first use and dropped when nothing is left. Turns go
+//! round: each gives one peer at most as many packets as the caller asks for at a time. A peer that has just got an entry
+//! goes before those whose turns go round (the new flows of FQ-CoDel, RFC 8290, section 4.2), so a peer with little to
+//! get waits for none with much; after some new ones one of the others has its turn. With a rate, each peer has
+//! a pace of its own; one that has to wait is asked again when its time has come.
 //!
-//! Invariants: an entry is in `ready` or in `waiting`, once; a message's packets leave in order.
+//! Invariants: an entry is in `fresh`, in `ready` or in `waiting`, once; a message's packets leave in order.
 
 use crate::peers::{PeerId, Peers};
 use crate::run::{Data, Header, Part, Run};
@@ -13,6 +15,11 @@ use core::net::SocketAddr;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::pacer::Pacer;
 use std::collections::{BTreeSet, VecDeque};
+
+/// Bytes of a turn without a rate: two of the longest packets, or of the kernel's bundles.
+const TURN_BYTES: u64 = 2 * 65_535;
+/// Turns of new entries in a row, while others wait for theirs.
+const FRESH_IN_ROW_MAX: u32 = 16;
 
 /// A message that is to be sent.
 #[derive(Debug)]
@@ -54,7 +61,11 @@ struct Entry {
 pub(crate) struct Outgoing {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// Those that had no turn yet, and those whose turns go round.
+    fresh: VecDeque<u32>,
     ready: VecDeque<u32>,
+    /// Turns of `fresh` since the last one of `ready`.
+    fresh_in_row: u32,
     waiting: BTreeSet<(u64, u32)>,
     messages: usize,
 }
@@ -87,7 +98,7 @@ impl Outgoing {
                 };
                 self.entries[index as usize] = Some(entry);
                 peers.set_active(peer, Some(index));
-                self.ready.push_back(index);
+                self.fresh.push_back(index);
                 index
             }
         };
@@ -116,12 +127,12 @@ impl Outgoing {
                 _ => self.ready.push_back(index),
             }
         }
-        while let Some(index) = self.ready.pop_front() {
+        while let Some(index) = self.next_entry() {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             let burst_bytes = (packets_max * packet_bytes_max) as u64;
             let mut allowed = match rate_bits_per_s {
                 Some(rate) => entry.pacer.allowance(now_ns, rate, burst_bytes / 4),
-                None => u64::MAX,
+                None => TURN_BYTES,
             };
             if allowed == 0 {
                 self.waiting.insert((entry.pacer.ready_ns(), index));
@@ -168,6 +179,18 @@ impl Outgoing {
         None
     }
 
+    /// Whose turn it is.
+    fn next_entry(&mut self) -> Option<u32> {
+        if self.fresh_in_row < FRESH_IN_ROW_MAX || self.ready.is_empty() {
+            self.fresh_in_row = self.fresh_in_row.saturating_add(1);
+            if let Some(index) = self.fresh.pop_front() {
+                return Some(index);
+            }
+        }
+        self.fresh_in_row = 0;
+        self.ready.pop_front()
+    }
+
     fn remove(&mut self, peers: &mut Peers, index: u32) {
         if let Some(entry) = self.entries[index as usize].take() {
             peers.set_active(entry.peer, None);
@@ -182,7 +205,7 @@ impl Outgoing {
 
     /// Whether something may leave at once.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.fresh.is_empty() || !self.ready.is_empty()
     }
 
     /// Gives everything up.
@@ -218,5 +241,81 @@ impl Message {
         let Self { id, is_signaled, .. } = self;
         let bytes = if status.is_ok() { self.length.into() } else { 0 };
         Some(Left { id, peer, operation: self.operation?, status, bytes, is_signaled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lacuna_place::buffer::SendBuffer;
+
+    const LIMITS: (usize, usize) = (64, 1472);
+
+    struct World {
+        peers: Peers,
+        outgoing: Outgoing,
+        ids: Vec<PeerId>,
+    }
+
+    impl World {
+        fn new(count: u16) -> Self {
+            let mut peers = Peers::new(100, 1);
+            let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+            let ids = (1..=count).map(|port| peers.find_or_add(address(port)).unwrap()).collect();
+            Self { peers, outgoing: Outgoing::default(), ids }
+        }
+
+        fn push(&mut self, peer: usize, bytes: usize) {
+            let message = Message {
+                id: 0,
+                header: Header::Send { is_solicited: false },
+                number: 0,
+                data: Data::Buffer(SendBuffer::from(vec![0; bytes])),
+                length: bytes as u32,
+                next: 0,
+                operation: Some(Operation::Send),
+                is_signaled: false,
+                deadline_ns: None,
+            };
+            assert!(self.outgoing.push(&mut self.peers, self.ids[peer], message));
+        }
+
+        /// Whose turn it is, and how many bytes its packets have.
+        fn poll(&mut self, limits: (usize, usize)) -> Option<(usize, usize)> {
+            let (mut runs, mut left) = (Vec::new(), Vec::new());
+            let Self { peers, outgoing, .. } = self;
+            let to = outgoing.poll(0, peers, limits, None, &mut runs, &mut left)?;
+            let bytes =
+                runs.iter().map(|run| (0..run.len()).map(|at| run.packet_bytes(at)).sum::<usize>());
+            Some((usize::from(to.port()) - 1, bytes.sum()))
+        }
+    }
+
+    #[test]
+    fn a_peer_with_little_to_get_goes_before_one_with_much_and_both_get_on() {
+        let mut world = World::new(3);
+        world.push(0, 10 << 20);
+        world.push(1, 10 << 20);
+        let mut turns = Vec::new();
+        for _ in 0..100 {
+            world.push(2, 64);
+            turns.push(world.poll(LIMITS).unwrap().0);
+        }
+        // The small one is new again after each turn of its own, and never waits behind both of the others.
+        let small = turns.iter().filter(|peer| **peer == 2).count();
+        assert!(small >= 90 && turns.contains(&0) && turns.contains(&1), "{turns:?}");
+        let waits = |two: &[usize]| two.iter().all(|peer| *peer != 2);
+        assert!(!turns[2..].windows(2).any(waits), "{turns:?}");
+    }
+
+    #[test]
+    fn a_turn_of_long_packets_is_no_longer_than_one_of_short_ones() {
+        let mut world = World::new(1);
+        world.push(0, 10 << 20);
+        let (_, bytes) = world.poll((64, 65_507)).unwrap();
+        assert!(bytes as u64 <= TURN_BYTES, "{bytes}");
+        (0..200).for_each(|_| world.push(0, 64));
+        while world.poll((64, 65_507)).unwrap().1 > 64 * 100 {}
+        assert_eq!(world.poll((64, 65_507)).unwrap().1, 64 * (64 + 22), "small ones go together");
     }
 }
