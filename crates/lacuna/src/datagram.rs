@@ -177,7 +177,7 @@ impl Context {
         let datapath = Udp::bind_boxed(UdpConfig {
             receive_buffer_bytes: settings.receive_buffer_bytes,
             offload: Offload::Auto,
-            // Any number of peers: a socket that is connected to one of them does not pay.
+            // Only while there is one peer; the worker allows it.
             connects_peer: false,
             // Nobody answers congestion marks, or measures round trips.
             ecn: false,

@@ -251,6 +251,10 @@ impl Datapath for Udp {
         self.inner().receive_drops()
     }
 
+    fn connect_peer(&mut self, is_allowed: bool) {
+        self.inner_mut().connect_peer(is_allowed);
+    }
+
     fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
         self.inner().route_packet_bytes(to)
     }
