@@ -8,6 +8,8 @@ mod contestant;
 mod count;
 mod deadlines;
 mod engine;
+mod heap;
+mod iwarp;
 mod machine;
 mod meter;
 mod pin;
@@ -63,6 +65,8 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
+    /// Measure datagram queue pairs beside iWARP over TCP: latency, rates, many peers
+    Iwarp(iwarp::IwarpArgs),
     /// Measure what a packet costs as slots, queue pairs or message bytes grow
     Scale {
         /// Settings whose names begin with one of these, as in "queue pairs 10", or
@@ -142,6 +146,7 @@ impl Task {
             Self::Completions { rounds, json } => completions::run(rounds, json),
             Self::Deadlines(args) => deadlines::run(&args),
             Self::Verbs { rounds, json } => verbs::run(rounds, json, verbs::Effort::FULL),
+            Self::Iwarp(args) => iwarp::run(&args),
             Self::Scale { only, rounds, json } => scale::run(&only, rounds, json),
             Self::Count { update, tolerance } => {
                 ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");

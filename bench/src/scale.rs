@@ -432,7 +432,7 @@ impl Fleet {
 
 /// Memory of a connected queue pair with a receive posted, both ends' own
 /// structures: what the process grew by, over how many there are.
-fn queue_pair_bytes(count: usize) -> Result<u64> {
+pub(crate) fn queue_pair_bytes(count: usize) -> Result<u64> {
     let contexts = [context()?, context()?];
     let config =
         ConnectionConfig { mtu_bytes: Some(MTU_BYTES as u32), ..ConnectionConfig::default() };

@@ -36,7 +36,12 @@ fn free_port() -> Result<u16> {
 
 /// A one-sided put over UCX's TCP transport.
 pub(super) fn ucx_put(cell: &Cell, place: &Place) -> Result<Outcome> {
-    let Some(text) = ucx(cell, place, "ucp_put_bw")? else { return Ok(ucx_missing()) };
+    ucx_put_rate(cell.size, place)
+}
+
+/// Puts of so many bytes one after the other: Gbit/s.
+pub(crate) fn ucx_put_rate(bytes: u64, place: &Place) -> Result<Outcome> {
+    let Some(text) = ucx(bytes, place, "ucp_put_bw")? else { return Ok(ucx_missing()) };
     // Columns of the last line: iterations, latency typical, average, overall,
     // bandwidth average, overall (MB/s of 2^20), message rate average, overall.
     let overall = last_row(&text).and_then(|row| row.get(5).copied());
@@ -45,9 +50,18 @@ pub(super) fn ucx_put(cell: &Cell, place: &Place) -> Result<Outcome> {
     Ok(Outcome::Sample(Sample { value, ..Sample::default() }))
 }
 
+/// Puts back and forth, of which each is seen in memory: microseconds one way.
+pub(crate) fn ucx_put_latency(bytes: u64, place: &Place) -> Result<Outcome> {
+    ucx_latency(bytes, place, "ucp_put_lat")
+}
+
 /// UCX's tagged ping-pong over TCP: microseconds one way.
 pub(super) fn ucx_tag(cell: &Cell, place: &Place) -> Result<Outcome> {
-    let Some(text) = ucx(cell, place, "tag_lat")? else { return Ok(ucx_missing()) };
+    ucx_latency(cell.size, place, "tag_lat")
+}
+
+fn ucx_latency(bytes: u64, place: &Place, test: &str) -> Result<Outcome> {
+    let Some(text) = ucx(bytes, place, test)? else { return Ok(ucx_missing()) };
     let typical = last_row(&text).and_then(|row| row.get(1).copied());
     let value = typical.with_context(|| format!("what ucx_perftest printed: {text}"))?;
     Ok(Outcome::Sample(Sample { value, ..Sample::default() }))
@@ -57,7 +71,7 @@ fn ucx_missing() -> Outcome {
     Outcome::Skipped("ucx_perftest is not installed (Debian: ucx-utils)".to_owned())
 }
 
-fn ucx(cell: &Cell, place: &Place, test: &str) -> Result<Option<String>> {
+fn ucx(bytes: u64, place: &Place, test: &str) -> Result<Option<String>> {
     const PROGRAM: &str = "ucx_perftest";
     if !is_installed(PROGRAM) {
         return Ok(None);
@@ -71,14 +85,14 @@ fn ucx(cell: &Cell, place: &Place, test: &str) -> Result<Option<String>> {
     };
     // Some thousand messages of any size are a second or so; the client ends by
     // their number, not by time.
-    let per_second = if cell.size <= 4096 { 100_000.0 } else { 2e9 / cell.size as f64 };
+    let per_second = if bytes <= 4096 { 100_000.0 } else { 2e9 / bytes as f64 };
     let messages = ((per_second * place.duration.as_secs_f64()) as u64).clamp(20, 1_000_000);
     let output = serve_and_run(
         command(place.receive_core)?,
         || {
             let mut client = command(place.send_core)?;
             client.args(["127.0.0.1", "-t", test, "-f"]);
-            client.args(["-s", &cell.size.to_string(), "-n", &messages.to_string()]);
+            client.args(["-s", &bytes.to_string(), "-n", &messages.to_string()]);
             client.args(["-w", &(messages / 10).to_string()]);
             Ok(client)
         },

@@ -3,7 +3,7 @@
 //!
 //! A contestant that is not installed says so and is skipped.
 
-mod external;
+pub(crate) mod external;
 mod lacuna_perf;
 mod ping;
 pub(crate) mod quic;

@@ -159,6 +159,12 @@ pub trait Datapath: Send {
     /// [`TrailerOffload::Icrc`] needs it.
     fn tell_local(&mut self) {}
 
+    /// Whether a peer that receives nearly all packets may have a connected socket from now on, if the datapath has
+    /// such. It makes packets of that peer cheaper and those of others wait; see `UdpConfig::connects_peer`.
+    fn connect_peer(&mut self, is_allowed: bool) {
+        let _ = is_allowed;
+    }
+
     /// Packets that this end's receive queue has dropped because it was full, cumulative. Packets that
     /// arrived as one bundle may count once: Linux does not count the segments of a dropped bundle.
     fn receive_drops(&self) -> u64;
@@ -204,6 +210,10 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
 
     fn tell_local(&mut self) {
         (**self).tell_local();
+    }
+
+    fn connect_peer(&mut self, is_allowed: bool) {
+        (**self).connect_peer(is_allowed);
     }
 
     fn receive_drops(&self) -> u64 {

@@ -1,11 +1,13 @@
 //! What waits to be sent: the messages of each peer in their order, and the peers in turns.
 //!
-//! A peer that has something to get has an entry here, made on first use and dropped when nothing is left. Turns go round: each gives one peer at most as many packets as the caller asks for at a time, so a peer with
-//! much to get delays a peer with little by a turn of each other, and no more. Each peer has a pace of its own: a
-//! rate that was given, or one that a controller finds (`feedback.rs`); one that has to wait is asked again
+//! A peer that has something to get has an entry here, made on first use and dropped when nothing is left. Turns go
+//! round: each gives one peer at most as many packets as the caller asks for at a time. A peer that has just got an entry
+//! goes before those whose turns go round (the new flows of FQ-CoDel, RFC 8290, section 4.2), so a peer with little to
+//! get waits for none with much; after some new ones one of the others has its turn. Each peer has a pace of its
+//! own: a rate that was given, or one that a controller finds (`feedback.rs`); one that has to wait is asked again
 //! when its time has come.
 //!
-//! Invariants: an entry is in `ready` or in `waiting`, once; a message's packets leave in order.
+//! Invariants: an entry is in `fresh`, in `ready` or in `waiting`, once; a message's packets leave in order.
 
 use crate::feedback::Feedback;
 use crate::groups::Kepts;
@@ -22,6 +24,11 @@ use std::ops::Range;
 
 /// What was found of a path is kept so long once nothing is left to send.
 const KEEP_NS: u64 = 1_000_000_000;
+
+/// Bytes of a turn without a rate: two of the longest packets, or of the kernel's bundles.
+const TURN_BYTES: u64 = 2 * 65_535;
+/// Turns of new entries in a row, while others wait for theirs.
+const FRESH_IN_ROW_MAX: u32 = 16;
 
 /// A message that is to be sent.
 #[derive(Debug, Clone)]
@@ -106,7 +113,7 @@ impl Pace {
     /// Bytes on the wire that may leave now, in bursts of at most so many packets.
     fn allowance(&mut self, now_ns: u64, wire_bytes: u64, packets_max: usize) -> u64 {
         match self {
-            Self::Free => u64::MAX,
+            Self::Free => TURN_BYTES,
             Self::Fixed { rate_bits_per_s, pacer } => {
                 let burst_bytes = packets_max as u64 * wire_bytes / 4;
                 pacer.allowance(now_ns, *rate_bits_per_s, burst_bytes)
@@ -143,7 +150,11 @@ pub(crate) struct Outgoing {
     packet_bytes_max: usize,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// Those that had no turn yet, and those whose turns go round.
+    fresh: VecDeque<u32>,
     ready: VecDeque<u32>,
+    /// Turns of `fresh` since the last one of `ready`.
+    fresh_in_row: u32,
     waiting: BTreeSet<(u64, u32)>,
     /// Entries with messages that are given up at a time.
     deadlines: BTreeSet<(u64, u32)>,
@@ -161,7 +172,9 @@ impl Outgoing {
             packet_bytes_max,
             entries: Vec::new(),
             free: Vec::new(),
+            fresh: VecDeque::new(),
             ready: VecDeque::new(),
+            fresh_in_row: 0,
             waiting: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             messages: 0,
@@ -205,7 +218,7 @@ impl Outgoing {
                 };
                 self.entries[index as usize] = Some(entry);
                 peers.set_active(peer, Some(index));
-                self.ready.push_back(index);
+                self.fresh.push_back(index);
                 index
             }
         };
@@ -215,7 +228,7 @@ impl Outgoing {
         {
             // It was only kept.
             self.waiting.remove(&(ns, index));
-            self.ready.push_back(index);
+            self.fresh.push_back(index);
         }
         self.deadlines.extend(message.deadline_ns.map(|ns| (ns, index)));
         entry.queue.push_back(message);
@@ -301,7 +314,7 @@ impl Outgoing {
         }
         let packet_bytes_max = self.packet_bytes_max;
         let packet_wire_bytes = packet_bytes_max as u64 + IP_UDP_BYTES;
-        while let Some(index) = self.ready.pop_front() {
+        while let Some(index) = self.next_entry() {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             let mut allowed = entry.pace.allowance(now_ns, packet_wire_bytes, packets_max);
             if allowed == 0 && !entry.queue.is_empty() {
@@ -380,6 +393,18 @@ impl Outgoing {
         None
     }
 
+    /// Whose turn it is.
+    fn next_entry(&mut self) -> Option<u32> {
+        if self.fresh_in_row < FRESH_IN_ROW_MAX || self.ready.is_empty() {
+            self.fresh_in_row = self.fresh_in_row.saturating_add(1);
+            if let Some(index) = self.fresh.pop_front() {
+                return Some(index);
+            }
+        }
+        self.fresh_in_row = 0;
+        self.ready.pop_front()
+    }
+
     fn remove(&mut self, peers: &mut Peers, index: u32) {
         if let Some(entry) = self.entries[index as usize].take() {
             peers.set_active(entry.peer, None);
@@ -396,7 +421,7 @@ impl Outgoing {
 
     /// Whether something may leave at once.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.fresh.is_empty() || !self.ready.is_empty()
     }
 
     /// Gives everything up.
@@ -464,5 +489,75 @@ impl Message {
         let Self { id, is_signaled, .. } = *self;
         let bytes = if status.is_ok() { self.length.into() } else { 0 };
         Some(Left { id, peer, operation: self.operation?, status, bytes, is_signaled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lacuna_place::buffer::SendBuffer;
+
+    const PACKETS_MAX: usize = 64;
+
+    struct World {
+        peers: Peers,
+        outgoing: Outgoing,
+        ids: Vec<PeerId>,
+    }
+
+    impl World {
+        fn new(count: u16, packet_bytes_max: usize) -> Self {
+            let mut peers = Peers::new(100, 1);
+            let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+            let ids = (1..=count).map(|port| peers.find_or_add(address(port)).unwrap()).collect();
+            let outgoing = Outgoing::new(PaceConfig::Free, packet_bytes_max);
+            Self { peers, outgoing, ids }
+        }
+
+        fn push(&mut self, peer: usize, bytes: usize) {
+            let data = Data::Buffer(SendBuffer::from(vec![0; bytes]));
+            let header = Header::Send { is_solicited: false };
+            let operation = Some(Operation::Send);
+            let message = Message { operation, ..Message::new(header, data, bytes as u32) };
+            assert!(self.outgoing.push(0, &mut self.peers, self.ids[peer], message));
+        }
+
+        /// Whose turn it is, and how many bytes its packets have.
+        fn poll(&mut self) -> Option<(usize, usize)> {
+            let (mut runs, mut left) = (Vec::new(), Vec::new());
+            let Self { peers, outgoing, .. } = self;
+            let to = outgoing.poll(0, peers, PACKETS_MAX, &mut runs, &mut left)?;
+            let bytes =
+                runs.iter().map(|run| (0..run.len()).map(|at| run.packet_bytes(at)).sum::<usize>());
+            Some((usize::from(to.port()) - 1, bytes.sum()))
+        }
+    }
+
+    #[test]
+    fn a_peer_with_little_to_get_goes_before_one_with_much_and_both_get_on() {
+        let mut world = World::new(3, 1472);
+        world.push(0, 10 << 20);
+        world.push(1, 10 << 20);
+        let mut turns = Vec::new();
+        for _ in 0..100 {
+            world.push(2, 64);
+            turns.push(world.poll().unwrap().0);
+        }
+        // The small one is new again after each turn of its own, and never waits behind both of the others.
+        let small = turns.iter().filter(|peer| **peer == 2).count();
+        assert!(small >= 90 && turns.contains(&0) && turns.contains(&1), "{turns:?}");
+        let waits = |two: &[usize]| two.iter().all(|peer| *peer != 2);
+        assert!(!turns[2..].windows(2).any(waits), "{turns:?}");
+    }
+
+    #[test]
+    fn a_turn_of_long_packets_is_no_longer_than_one_of_short_ones() {
+        let mut world = World::new(1, 65_507);
+        world.push(0, 10 << 20);
+        let (_, bytes) = world.poll().unwrap();
+        assert!(bytes as u64 <= TURN_BYTES, "{bytes}");
+        (0..200).for_each(|_| world.push(0, 64));
+        while world.poll().unwrap().1 > 64 * 100 {}
+        assert_eq!(world.poll().unwrap().1, 64 * (64 + 22), "small ones go together");
     }
 }

@@ -355,8 +355,11 @@ fn bind(
         let socket = Udp::bind(UdpConfig {
             receive_buffer_bytes: settings.receive_buffer_bytes,
             offload: Offload::Auto,
-            // Any number of peers: a socket that is connected to one of them does not pay.
+            // Only while there is one peer; the worker allows it.
             connects_peer: false,
+            // Nobody answers congestion marks, and round trips are told by peers.
+            ecn: false,
+            tells_arrival: false,
             // A host with several addresses answers from the one that was asked.
             tells_local: local.ip().is_unspecified(),
             shares_port: count > 1,

@@ -446,6 +446,12 @@ impl Endpoint {
         self.incoming.receives()
     }
 
+    /// Peers that are known.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.peers.len()
+    }
+
     /// Bytes that the peers take.
     #[must_use]
     pub fn peer_bytes(&self) -> usize {

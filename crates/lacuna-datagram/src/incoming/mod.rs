@@ -30,7 +30,7 @@ use crate::work::{Arrived, Done, Ended, Operation, RecvWork, Target};
 use core::net::SocketAddr;
 use lacuna_place::region::{KeyTable, PinnedKey, Rights};
 use lacuna_wire::ddp::{self, About, ControlFrame, MissingRanges, Rows, Space, Tagged};
-use open::{Goal, OVERTAKEN_NS, Open, SILENCE_NS_MIN};
+use open::{Goal, OVERTAKEN_NS, Open};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;

@@ -81,6 +81,15 @@ impl Connector {
         }
     }
 
+    /// Allows connected sockets from now on, or not. One that is there is not used any more then, and closed once
+    /// it is empty.
+    pub(super) fn allow(&mut self, is_allowed: bool) {
+        self.is_allowed = is_allowed;
+        if let Some(connected) = &mut self.connected {
+            connected.is_unused = !is_allowed;
+        }
+    }
+
     /// Counts a burst to `to` (in the first socket's address family). Returns whether a connected
     /// socket is due; the caller then calls [`Connector::make`].
     #[inline]
@@ -115,7 +124,7 @@ impl Connector {
     /// The connected socket, if there is one for `to` whose source address is current.
     #[inline]
     pub(super) fn socket_to(&mut self, now_ns: u64, to: SocketAddr) -> Option<BorrowedFd<'_>> {
-        let connected = self.connected.as_mut()?;
+        let connected = self.connected.as_mut().filter(|_| self.is_allowed)?;
         let is_there = connected.to == to && connected.has_source(now_ns);
         if self.bursts_in_row >= BURSTS_IN_ROW_MIN {
             connected.is_unused = !is_there;
@@ -262,6 +271,18 @@ mod tests {
         let config = UdpConfig { connects_peer: false, ..UdpConfig::new((LOCALHOST, 0).into()) };
         let mut sockets = Sockets::new(config);
         assert!(!(0..4 * BURSTS_IN_ROW_MIN).any(|_| sockets.burst(0, to(4791))));
+    }
+
+    #[test]
+    fn it_is_not_used_and_closed_once_it_is_not_allowed_any_more() {
+        let config = UdpConfig { connects_peer: false, ..UdpConfig::new((LOCALHOST, 0).into()) };
+        let mut sockets = Sockets::new(config);
+        sockets.connector.allow(true);
+        while !sockets.burst(0, to(4791)) {}
+        sockets.connector.allow(false);
+        assert!(!(0..4 * BURSTS_IN_ROW_MIN).any(|_| sockets.burst(0, to(4791))));
+        assert!(sockets.connector.close_if_unused());
+        assert!(sockets.connector.connected().is_none());
     }
 
     #[test]

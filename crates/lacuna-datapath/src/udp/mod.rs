@@ -81,6 +81,9 @@ pub struct UdpConfig {
     pub shares_port: bool,
     /// Whether packets may go to broadcast addresses.
     pub broadcasts: bool,
+    /// Whether a [`ReceivedBatch`](crate::ReceivedBatch) says how it came: with congestion marks, and how long it
+    /// waited in the socket. That is a control message each, of every message. Only on Linux.
+    pub tells_arrival: bool,
 }
 
 impl UdpConfig {
@@ -105,6 +108,7 @@ impl UdpConfig {
             tells_local: false,
             shares_port: false,
             broadcasts: false,
+            tells_arrival: true,
         }
     }
 }
@@ -267,6 +271,10 @@ impl Datapath for Udp {
 
     fn receive_drops(&self) -> u64 {
         self.inner().receive_drops()
+    }
+
+    fn connect_peer(&mut self, is_allowed: bool) {
+        self.inner_mut().connect_peer(is_allowed);
     }
 
     fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {

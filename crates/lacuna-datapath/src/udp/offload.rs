@@ -233,6 +233,10 @@ impl Datapath for Offloaded {
         self.receiver.tell_local(&self.config, self.local);
     }
 
+    fn connect_peer(&mut self, is_allowed: bool) {
+        self.connector.allow(is_allowed);
+    }
+
     fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
         route::packet_bytes(self.local, to).ok()
     }

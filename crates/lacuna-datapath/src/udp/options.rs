@@ -41,10 +41,10 @@ impl Granted {
             // Each message has its own segment size; setting the socket's to 0 (off) only probes.
             segmentation: set(libc::SOL_UDP, libc::UDP_SEGMENT, 0),
             coalescing: set(libc::SOL_UDP, libc::UDP_GRO, 1),
-            marks_v4: set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
-            marks_v6: set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+            marks_v4: config.tells_arrival && set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+            marks_v6: config.tells_arrival && set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
             // With the arrival time, a late read does not distort round-trip samples.
-            timestamps: set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1),
+            timestamps: config.tells_arrival && set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1),
             identifies_by_rule,
         }
     }
@@ -57,7 +57,9 @@ impl Granted {
         if self.coalescing {
             set(socket, libc::SOL_UDP, libc::UDP_GRO, i32::from(is_on));
         }
-        set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, i32::from(is_on));
+        if self.timestamps {
+            set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, i32::from(is_on));
+        }
         self.set_mark_reports(socket, is_on);
     }
 

@@ -271,6 +271,17 @@ mod linux {
     }
 
     #[test]
+    fn a_socket_can_do_without_reports_of_arrivals() {
+        for tells_arrival in [true, false] {
+            let config = UdpConfig { tells_arrival, ..UdpConfig::new(LOCALHOST) };
+            let Capabilities { timestamps, congestion_marks, receive_coalescing, .. } =
+                Udp::bind(config).unwrap().capabilities();
+            assert_eq!((timestamps, congestion_marks), (tells_arrival, tells_arrival));
+            assert!(receive_coalescing, "it stays");
+        }
+    }
+
+    #[test]
     fn packets_have_the_class_of_service_asked_for_with_and_without_ecn() {
         assert_eq!((Dscp::new(63), Dscp::new(64)), (Some(Dscp(63)), None));
         for (offload, refuses, class) in [
