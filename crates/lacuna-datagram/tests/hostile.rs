@@ -265,3 +265,23 @@ fn packets_of_an_earlier_beginning_do_not_deliver_again() {
     }
     assert_eq!(peer.done().len(), 0);
 }
+
+#[test]
+fn a_refused_read_whose_time_is_over_is_looked_at_once() {
+    let (mut end, mut peer) = (End::reliable(), End::reliable());
+    let to = end.endpoint.peer(host(1)).unwrap();
+    let into = Slices::new([(end.region.clone(), Stride::of_range(0..1000))]).unwrap();
+    let verb = Verb::Read { into, from: Target { key: peer.key ^ 1, offset: 0 } };
+    let deadline_ns = Some(5 * MILLISECOND_NS);
+    end.endpoint.post_send(0, SendWork { deadline_ns, ..SendWork::new(1, to, verb) }).unwrap();
+    for (_, packet) in end.packets(0) {
+        peer.endpoint.on_datagram(0, host(0), &packet);
+    }
+    // What the refusal says is lost, and the deadline passes.
+    assert!(!peer.packets(0).is_empty());
+    peer.endpoint.on_timeout(10 * MILLISECOND_NS);
+    end.endpoint.on_timeout(10 * MILLISECOND_NS);
+    assert_eq!(end.done().len(), 1);
+    peer.pass(10 * MILLISECOND_NS, 100 * SECOND_NS);
+    assert_eq!(peer.endpoint.stats().messages_waiting, 0);
+}
