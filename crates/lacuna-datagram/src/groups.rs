@@ -15,7 +15,7 @@ use crate::outgoing::Message;
 use crate::peers::{Numbered, PeerId};
 use core::net::SocketAddr;
 use lacuna_path::ranges::Ranges;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 /// Messages that a source keeps, and their bytes, and how long.
@@ -71,7 +71,7 @@ pub(crate) struct Kepts {
     messages: VecDeque<Kept>,
     bytes: u64,
     /// Groups that are to hear up to where was sent: when, and how often they have.
-    words: HashMap<PeerId, (u64, usize)>,
+    words: BTreeMap<PeerId, (u64, usize)>,
 }
 
 impl Kepts {

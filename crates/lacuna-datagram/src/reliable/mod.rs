@@ -484,9 +484,12 @@ impl Reliable {
         std::mem::take(&mut self.over)
     }
 
-    /// All peers with streams.
+    /// All peers with streams, in the same order each time.
     pub(crate) fn peers(&self) -> Vec<(PeerId, SocketAddr)> {
-        self.streams.values().map(|stream| (stream.peer, stream.address)).collect()
+        let mut peers: Vec<_> =
+            self.streams.values().map(|stream| (stream.peer, stream.address)).collect();
+        peers.sort_unstable();
+        peers
     }
 
     /// The peer's messages are over, whole or not.
@@ -501,8 +504,8 @@ impl Reliable {
 
     /// Gives everything up.
     pub(crate) fn flush(&mut self, left: &mut Vec<Left>) {
-        for stream in self.streams.values_mut() {
-            if let Some(mut out) = stream.out.take() {
+        for (peer, _) in self.peers() {
+            if let Some(mut out) = self.streams.get_mut(&peer.index).and_then(|at| at.out.take()) {
                 out.fail(Failure::Flushed, left);
             }
         }
