@@ -285,3 +285,17 @@ fn a_refused_read_whose_time_is_over_is_looked_at_once() {
     peer.pass(10 * MILLISECOND_NS, 100 * SECOND_NS);
     assert_eq!(peer.endpoint.stats().messages_waiting, 0);
 }
+
+#[test]
+fn a_forged_source_in_a_group_is_not_flooded_with_questions() {
+    let mut end = End::new(Config::default());
+    (0..10).for_each(|id| end.receive(0, id));
+    let mut sent = 0;
+    for (round, number) in (0..20).zip((100..).step_by(50)) {
+        let now_ns = round * 10 * MILLISECOND_NS;
+        sent += end.send(now_ns, host(9), (false, 7), number, (0, 0, 0));
+        sent += end.send(now_ns, host(9), (false, 7), number + 1, (0, 1, 100));
+    }
+    let told = end.pass(0, 10 * SECOND_NS);
+    assert!(told > 0 && told <= 3 * sent, "{told} bytes for {sent}");
+}
