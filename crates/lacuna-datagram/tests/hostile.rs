@@ -299,3 +299,22 @@ fn a_forged_source_in_a_group_is_not_flooded_with_questions() {
     let told = end.pass(0, 10 * SECOND_NS);
     assert!(told > 0 && told <= 3 * sent, "{told} bytes for {sent}");
 }
+
+#[test]
+fn a_forged_source_of_reliable_messages_is_not_flooded_with_acknowledgements() {
+    let mut end = End::reliable();
+    end.receive(0, 1);
+    let mut sent = end.begin(0, host(9), 100, 1);
+    // Many gaps, and then the same segment for ever.
+    for place in (0..200).step_by(2) {
+        sent += end.send(0, host(9), (true, 0), 100, (place, 1, 1000));
+    }
+    let mut told = 0;
+    for now_ns in 0..500 {
+        sent += end.send(now_ns, host(9), (true, 0), 100, (0, 1, 1000));
+        told += end.packets(now_ns).iter().map(|(_, packet)| packet.len()).sum::<usize>();
+        assert!(told <= 3 * sent, "{told} bytes for {sent}");
+    }
+    told += end.pass(1000, 100 * SECOND_NS);
+    assert!(told > sent && told <= 3 * sent, "{told} bytes for {sent}");
+}
