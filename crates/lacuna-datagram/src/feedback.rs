@@ -133,6 +133,11 @@ impl Feedback {
         Some(sequence)
     }
 
+    /// Payload that was sent in all.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
+    }
+
     /// Nothing is left to send.
     pub(crate) fn on_out_of_data(&mut self) {
         self.flow.on_out_of_data();

@@ -6,7 +6,8 @@
 //! asked, or, if several did, to the group. Once a message went out the source says up to where it has sent, so that
 //! the loss of the last message is noticed, too.
 //!
-//! This is repair as far as it goes, not a promise: a receiver asks a few times, a source keeps messages for a second
+//! This is repair as far as it goes, not a promise: a receiver asks a few times, and with no more than three times the
+//! bytes that came under the source's address, which may be forged (as QUIC does, RFC 9000, section 8.1); a source keeps messages for a second
 //! at most, and sends again no more than a few times the bytes of a message, whoever asks.
 //!
 //! Invariant: what is kept and what is asked for are bounded.
@@ -15,7 +16,7 @@ use crate::outgoing::Message;
 use crate::peers::{Numbered, PeerId};
 use core::net::SocketAddr;
 use lacuna_path::ranges::Ranges;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 /// Messages that a source keeps, and their bytes, and how long.
@@ -38,6 +39,9 @@ pub(crate) const ARRIVING_NS: u64 = 3_000_000;
 const ASKED_MAX: u8 = 4;
 /// Messages that a receiver asks about at a time, of all sources.
 const GAPS_MAX: usize = 4096;
+/// Questions have this many times the bytes that came, and what came counts up to so many bytes.
+const ASKED_SHARE: u64 = 3;
+const HEARD_MAX: u64 = 64 << 10;
 /// How long a receiver keeps a message of a group open for repairs.
 pub(crate) const OPEN_NS: u64 = 200_000_000;
 
@@ -71,7 +75,7 @@ pub(crate) struct Kepts {
     messages: VecDeque<Kept>,
     bytes: u64,
     /// Groups that are to hear up to where was sent: when, and how often they have.
-    words: HashMap<PeerId, (u64, usize)>,
+    words: BTreeMap<PeerId, (u64, usize)>,
 }
 
 impl Kepts {
@@ -182,6 +186,8 @@ impl Kepts {
 pub(crate) struct Gaps {
     asked: HashMap<(PeerId, Numbered, u32), (u64, u8)>,
     due: BTreeSet<(u64, PeerId, Numbered, u32)>,
+    /// Bytes of questions that each source may still get.
+    allowed: HashMap<PeerId, u64>,
     random: u64,
 }
 
@@ -199,6 +205,23 @@ impl Gaps {
         let due_ns = now_ns + later_ns + wait_ns;
         self.asked.insert(which, (due_ns, 0));
         self.due.insert((due_ns, which.0, which.1, which.2));
+    }
+
+    /// So many bytes came from a source in a group.
+    pub(crate) fn hear(&mut self, source: PeerId, bytes: usize) {
+        if self.allowed.len() >= GAPS_MAX && !self.allowed.contains_key(&source) {
+            self.allowed.clear();
+        }
+        let allowed = self.allowed.entry(source).or_default();
+        *allowed = (*allowed + ASKED_SHARE * bytes as u64).min(ASKED_SHARE * HEARD_MAX);
+    }
+
+    /// Whether a source may be asked with so many bytes; they count then.
+    pub(crate) fn may_ask(&mut self, source: PeerId, bytes: usize) -> bool {
+        let Some(allowed) = self.allowed.get_mut(&source) else { return false };
+        let left = allowed.checked_sub(bytes as u64);
+        *allowed = left.unwrap_or(*allowed);
+        left.is_some()
     }
 
     /// Nothing of it is missing any more, or it is over.

@@ -365,7 +365,7 @@ impl Outgoing {
                 Pace::Found(feedback) if sent_bytes > 0 => {
                     let asks =
                         feedback.on_sent(now_ns, payload_bytes, sent_bytes, packet_wire_bytes);
-                    runs.extend(asks.map(probe));
+                    runs.extend(asks.map(|sequence| probe(sequence, feedback.payload_bytes())));
                     if entry.queue.is_empty() {
                         feedback.on_out_of_data();
                     }
@@ -437,10 +437,10 @@ impl Outgoing {
 }
 
 /// A packet that asks how much has come.
-fn probe(sequence: u32) -> Run {
+fn probe(sequence: u32, bytes: u64) -> Run {
     let about = About { space: Space::Sends, number: sequence };
     let mut frames = Vec::new();
-    ddp::emit_control(&ControlFrame::Probe { about, bytes: 0, unused: 0 }, &mut frames);
+    ddp::emit_control(&ControlFrame::Probe { about, bytes, unused: 0 }, &mut frames);
     Run::control(frames)
 }
 

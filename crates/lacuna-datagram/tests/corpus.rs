@@ -43,7 +43,7 @@ fn the_same_input_does_the_same() {
 fn random(seed: u64) -> Vec<u8> {
     const OFTEN: [u8; 12] = [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9];
     /// Bytes that each operation takes, about.
-    const OPERANDS: [usize; 16] = [3, 6, 6, 9, 4, 4, 2, 2, 4, 2, 12, 8, 10, 11, 40, 3];
+    const OPERANDS: [usize; 16] = [4, 7, 7, 9, 4, 4, 2, 2, 4, 2, 12, 8, 12, 11, 40, 3];
     let mut rng = SplitMix64::new(seed);
     let mut bytes = vec![rng.next_u64() as u8];
     for _ in 0..10 + rng.below(150) {
@@ -51,7 +51,8 @@ fn random(seed: u64) -> Vec<u8> {
             0 => rng.below(16) as u8,
             _ => OFTEN[rng.below(12) as usize],
         };
-        bytes.push(operation << 1 | rng.below(2) as u8 | (rng.below(8) as u8 / 7) << 7);
+        let options = [0, 0, 0, 1, 1, 2, 3, 3][rng.below(8) as usize] << 5;
+        bytes.push(operation << 1 | rng.below(2) as u8 | options | (rng.below(8) as u8 / 7) << 7);
         bytes.extend(rng.bytes(OPERANDS[usize::from(operation)]));
     }
     bytes
@@ -61,7 +62,7 @@ fn random(seed: u64) -> Vec<u8> {
 #[ignore = "writes the corpus's seeds"]
 fn write_seeds() {
     std::fs::create_dir_all(folder()).unwrap();
-    for seed in 0..8u64 {
+    for seed in 0..16u64 {
         let mut bytes = random(1000 + seed);
         bytes.truncate(600);
         bytes[0] = seed as u8;

@@ -233,9 +233,14 @@ fn no_packet_leaves_where_none_is_wanted_and_no_more_than_are() {
     let peer = end.endpoint.peer(source(2)).unwrap();
     end.endpoint.post_send(0, SendWork::new(1, peer, verb())).unwrap();
     let packets = end.packets(0, 3);
-    let (segment, _) = ddp::parse(packets.last().unwrap()).unwrap();
-    let is_control = matches!(segment, Segment::Untagged(untagged) if untagged.operation == ddp::Operation::Control);
-    assert!(packets.len() == 3 && is_control, "the first burst ends with a question");
+    let parsed: Vec<_> = packets.iter().map(|packet| ddp::parse(packet).unwrap()).collect();
+    let [(_, first), (_, second), (Segment::Untagged(last), frames)] = parsed[..] else {
+        panic!("{parsed:?}")
+    };
+    assert_eq!(last.operation, ddp::Operation::Control, "the first burst ends with a question");
+    let frame = ddp::ControlFrames::new(frames).next().unwrap().unwrap();
+    let sent = (first.len() + second.len()) as u64;
+    assert!(matches!(frame, ddp::ControlFrame::Probe { bytes, .. } if bytes == sent), "{frame:?}");
 }
 
 #[test]

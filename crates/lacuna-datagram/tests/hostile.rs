@@ -265,3 +265,56 @@ fn packets_of_an_earlier_beginning_do_not_deliver_again() {
     }
     assert_eq!(peer.done().len(), 0);
 }
+
+#[test]
+fn a_refused_read_whose_time_is_over_is_looked_at_once() {
+    let (mut end, mut peer) = (End::reliable(), End::reliable());
+    let to = end.endpoint.peer(host(1)).unwrap();
+    let into = Slices::new([(end.region.clone(), Stride::of_range(0..1000))]).unwrap();
+    let verb = Verb::Read { into, from: Target { key: peer.key ^ 1, offset: 0 } };
+    let deadline_ns = Some(5 * MILLISECOND_NS);
+    end.endpoint.post_send(0, SendWork { deadline_ns, ..SendWork::new(1, to, verb) }).unwrap();
+    for (_, packet) in end.packets(0) {
+        peer.endpoint.on_datagram(0, host(0), &packet);
+    }
+    // What the refusal says is lost, and the deadline passes.
+    assert!(!peer.packets(0).is_empty());
+    peer.endpoint.on_timeout(10 * MILLISECOND_NS);
+    end.endpoint.on_timeout(10 * MILLISECOND_NS);
+    assert_eq!(end.done().len(), 1);
+    peer.pass(10 * MILLISECOND_NS, 100 * SECOND_NS);
+    assert_eq!(peer.endpoint.stats().messages_waiting, 0);
+}
+
+#[test]
+fn a_forged_source_in_a_group_is_not_flooded_with_questions() {
+    let mut end = End::new(Config::default());
+    (0..10).for_each(|id| end.receive(0, id));
+    let mut sent = 0;
+    for (round, number) in (0..20).zip((100..).step_by(50)) {
+        let now_ns = round * 10 * MILLISECOND_NS;
+        sent += end.send(now_ns, host(9), (false, 7), number, (0, 0, 0));
+        sent += end.send(now_ns, host(9), (false, 7), number + 1, (0, 1, 100));
+    }
+    let told = end.pass(0, 10 * SECOND_NS);
+    assert!(told > 0 && told <= 3 * sent, "{told} bytes for {sent}");
+}
+
+#[test]
+fn a_forged_source_of_reliable_messages_is_not_flooded_with_acknowledgements() {
+    let mut end = End::reliable();
+    end.receive(0, 1);
+    let mut sent = end.begin(0, host(9), 100, 1);
+    // Many gaps, and then the same segment for ever.
+    for place in (0..200).step_by(2) {
+        sent += end.send(0, host(9), (true, 0), 100, (place, 1, 1000));
+    }
+    let mut told = 0;
+    for now_ns in 0..500 {
+        sent += end.send(now_ns, host(9), (true, 0), 100, (0, 1, 1000));
+        told += end.packets(now_ns).iter().map(|(_, packet)| packet.len()).sum::<usize>();
+        assert!(told <= 3 * sent, "{told} bytes for {sent}");
+    }
+    told += end.pass(1000, 100 * SECOND_NS);
+    assert!(told > sent && told <= 3 * sent, "{told} bytes for {sent}");
+}

@@ -78,7 +78,15 @@ impl Endpoint {
             }
         };
         match taken {
-            Ok(()) => self.count(Ok(()), payload.len()),
+            Ok(()) => {
+                self.count(Ok(()), payload.len());
+                let (Segment::Tagged(Tagged { group, .. })
+                | Segment::Untagged(Untagged { group, .. })) = segment;
+                let origin = Origin { address: from, group };
+                if let Some(peer) = self.peers.find_in(origin).filter(|_| group != 0) {
+                    self.incoming.gaps.hear(peer, datagram.len());
+                }
+            }
             Err((discard, about)) => self.refuse(now_ns, from, discard, about, datagram.len()),
         }
     }
@@ -264,6 +272,7 @@ impl Endpoint {
                 incoming.on_word(now_ns, peer, numbered, number, false, done);
             }
             (ControlFrame::Sent { .. }, true) => {
+                incoming.gaps.hear(peer, frame.bytes());
                 incoming.on_group_word(now_ns, peers, peer, numbered, number);
             }
             _ => {}

@@ -98,7 +98,7 @@ impl Endpoint {
                 (untagged.number, untagged.length, untagged.place, what)
             }
         };
-        let came = Came { number, length, place, payload, what };
+        let came = Came { number, length, place, payload, datagram_bytes, what };
         let taken = match self.peers.find(from) {
             Some(peer) => self.with_streams(peer, from, |streams, host, _| {
                 streams.on_segment(now_ns, host, &came)
@@ -153,7 +153,7 @@ impl Endpoint {
         if let ControlFrame::Begin { instance, token, .. } = *frame {
             let Some(peer) = self.peers.find_or_add(from) else { return };
             let asked = self.with_streams(peer, from, |streams, host, peers| {
-                streams.on_begin(now_ns, peers, host, (number, instance), token)
+                streams.on_begin(now_ns, peers, host, (number, instance), (token, datagram_bytes))
             });
             if let Some(known) = asked.flatten() {
                 self.ask(now_ns, from, about, known, datagram_bytes);

@@ -109,7 +109,7 @@ pub(crate) struct Incoming {
     /// Sources that have said up to where they have sent, and when that is believed.
     words: BTreeSet<(u64, PeerId, Numbered, u32)>,
     /// What is missing of messages to groups.
-    gaps: Gaps,
+    pub(crate) gaps: Gaps,
     /// Missed messages that no completion has told of.
     untold: HashMap<PeerId, u32>,
     pub(crate) counts: Counts,
@@ -415,7 +415,10 @@ impl Incoming {
             let (about, ranges) = (About { space, number }, Rows::new(&rows));
             let mut frames = Vec::new();
             ddp::emit_control(&ControlFrame::Missing { about, ranges }, &mut frames);
-            asks.push((source, frames));
+            let bytes = ddp::UNTAGGED_HEADER_BYTES + frames.len() + ddp::TRAILER_BYTES;
+            if self.gaps.may_ask(peer, bytes) {
+                asks.push((source, frames));
+            }
         }
     }
 

@@ -36,6 +36,14 @@ const STRETCHES_MAX: usize = 48;
 const _: () = assert!(STRETCHES_MAX < MissingStretches::MAX);
 /// Refusals that go with an acknowledgement.
 const REFUSALS_MAX: usize = 8;
+/// A source that was not verified gets acknowledgements of this many times its bytes (as QUIC has it, RFC 9000, section
+/// 8.1), and what came counts up to so many.
+const ANSWERED_SHARE: usize = 3;
+const ANSWERED_MAX: usize = 64 << 10;
+/// Bytes of an acknowledgement, of a stretch in it and of a refusal behind it.
+const REPORT_BYTES: usize = ddp::UNTAGGED_HEADER_BYTES + 44 + ddp::TRAILER_BYTES;
+const STRETCH_BYTES: usize = 16;
+const REFUSAL_BYTES: usize = 9;
 /// Segments that come before an acknowledgement goes at once.
 const SEGMENTS_MAX: u32 = 32;
 /// How long one may wait for more segments.
@@ -67,6 +75,7 @@ pub(crate) struct Came<'a> {
     pub(crate) length: u32,
     pub(crate) place: u32,
     pub(crate) payload: &'a [u8],
+    pub(crate) datagram_bytes: usize,
     pub(crate) what: What,
 }
 
@@ -118,6 +127,10 @@ pub(crate) struct StreamIn {
     bytes: u64,
     unreported: u32,
     pub(crate) due_ns: Option<u64>,
+    /// Bytes of packets that may still go to an address that has not shown that it hears anything.
+    allowed_bytes: usize,
+    /// It has: it knows a token, or what this end has sent.
+    pub(crate) is_verified: bool,
     /// A segment was dropped as no receive was posted.
     wanted: Option<u128>,
     pub(crate) used_ns: u64,
@@ -137,9 +150,16 @@ impl StreamIn {
             bytes: 0,
             unreported: 0,
             due_ns: None,
+            allowed_bytes: 0,
+            is_verified: false,
             wanted: None,
             used_ns: now_ns,
         }
+    }
+
+    /// A packet of so many bytes came.
+    pub(crate) fn hear(&mut self, bytes: usize) {
+        self.allowed_bytes = (self.allowed_bytes + ANSWERED_SHARE * bytes).min(ANSWERED_MAX);
     }
 
     /// Messages that are open.
@@ -354,14 +374,18 @@ impl StreamIn {
         }
     }
 
-    /// What has come, and what was refused.
-    pub(crate) fn report(&mut self, now_ns: u64, out: &mut Vec<u8>) {
-        (self.due_ns, self.unreported) = (None, 0);
+    /// What has come, and what was refused; `false` if the source may be told nothing now.
+    pub(crate) fn report(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        self.due_ns = None;
+        let allowed = if self.is_verified { usize::MAX } else { self.allowed_bytes };
+        let Some(allowed) = allowed.checked_sub(REPORT_BYTES) else { return false };
+        let stretches_max = STRETCHES_MAX.min(allowed / STRETCH_BYTES);
+        self.unreported = 0;
         let from = position(self.next, 0);
         let mut horizon = self.came.last_end().unwrap_or(from);
         let mut rows = Vec::new();
         for gap in self.came.gaps(&(from..horizon)) {
-            if rows.len() >= STRETCHES_MAX {
+            if rows.len() >= stretches_max {
                 horizon = gap.start;
                 break;
             }
@@ -381,10 +405,14 @@ impl StreamIn {
         };
         ddp::emit_control(&frame, out);
         let refused = self.open.iter().filter_map(|(index, open)| Some((*index, open.refused?)));
-        for (index, reason) in refused.take(REFUSALS_MAX) {
+        let left = (allowed - rows.len() * STRETCH_BYTES) / REFUSAL_BYTES;
+        for (index, reason) in refused.take(REFUSALS_MAX.min(left)) {
             let about = About { space: Space::Reliable, number: index as u32 };
             ddp::emit_control(&ControlFrame::Error { about, reason }, out);
         }
+        let bytes = ddp::UNTAGGED_HEADER_BYTES + out.len() + ddp::TRAILER_BYTES;
+        self.allowed_bytes = self.allowed_bytes.saturating_sub(bytes);
+        true
     }
 }
 

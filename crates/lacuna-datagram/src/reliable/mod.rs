@@ -230,6 +230,7 @@ impl Reliable {
         let stream = self.streams.get_mut(&index).ok_or(None)?;
         let into = stream.into.as_mut().ok_or(None)?;
         let before = into.open();
+        into.hear(segment.datagram_bytes);
         let taken = into.on_segment(now_ns, host, segment);
         self.open = self.open + into.open() - before;
         if taken == Err(Discard::NoBuffer) && !self.wanting.contains(&index) {
@@ -255,7 +256,7 @@ impl Reliable {
         peers: &mut Peers,
         host: &mut Host<'_>,
         (number, instance): (u32, u32),
-        token: u64,
+        (token, datagram_bytes): (u64, usize),
     ) -> Option<(u32, u64)> {
         if !self.make(now_ns, peers, host.peer) {
             return None;
@@ -266,6 +267,7 @@ impl Reliable {
         let stream = self.streams.get_mut(&host.peer.index)?;
         if let Some(into) = &mut stream.into {
             if into.instance == instance {
+                into.hear(datagram_bytes);
                 into.due_now();
                 self.after(host.peer.index);
                 return None;
@@ -276,7 +278,10 @@ impl Reliable {
             self.open -= into.open();
             into.end(host);
         }
-        stream.into = Some(StreamIn::new(now_ns, (instance, number), record));
+        let mut into = StreamIn::new(now_ns, (instance, number), record);
+        into.is_verified = stream.into.is_some();
+        into.hear(datagram_bytes);
+        stream.into = Some(into);
         self.after(host.peer.index);
         None
     }
@@ -377,7 +382,11 @@ impl Reliable {
                 continue;
             };
             let mut frames = Vec::new();
-            into.report(now_ns, &mut frames);
+            into.is_verified |= stream.out.as_ref().is_some_and(|out| out.is_begun);
+            if !into.report(now_ns, &mut frames) {
+                self.arm(index);
+                continue;
+            }
             runs.push(Run::control(frames));
             let address = stream.address;
             self.after(index);
@@ -484,9 +493,12 @@ impl Reliable {
         std::mem::take(&mut self.over)
     }
 
-    /// All peers with streams.
+    /// All peers with streams, in the same order each time.
     pub(crate) fn peers(&self) -> Vec<(PeerId, SocketAddr)> {
-        self.streams.values().map(|stream| (stream.peer, stream.address)).collect()
+        let mut peers: Vec<_> =
+            self.streams.values().map(|stream| (stream.peer, stream.address)).collect();
+        peers.sort_unstable();
+        peers
     }
 
     /// The peer's messages are over, whole or not.
@@ -501,8 +513,8 @@ impl Reliable {
 
     /// Gives everything up.
     pub(crate) fn flush(&mut self, left: &mut Vec<Left>) {
-        for stream in self.streams.values_mut() {
-            if let Some(mut out) = stream.out.take() {
+        for (peer, _) in self.peers() {
+            if let Some(mut out) = self.streams.get_mut(&peer.index).and_then(|at| at.out.take()) {
                 out.fail(Failure::Flushed, left);
             }
         }

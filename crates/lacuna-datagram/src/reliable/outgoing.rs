@@ -165,7 +165,9 @@ impl StreamOut {
         }
         let index = self.first + self.messages.len() as u64;
         message.number = index as u32;
-        self.deadlines.extend(message.deadline_ns.map(|ns| (ns, index)));
+        if cancelled.is_none() {
+            self.deadlines.extend(message.deadline_ns.map(|ns| (ns, index)));
+        }
         self.messages.push_back(Outstanding { message, cancelled });
     }
 
@@ -486,6 +488,7 @@ impl StreamOut {
     pub(crate) fn on_timeout(&mut self, now_ns: u64, left: &mut Vec<Left>) {
         while let Some((_, index)) = self.deadlines.first().copied().filter(|(ns, _)| *ns <= now_ns)
         {
+            self.deadlines.pop_first();
             self.give_up(index, ControlReason::Deadline, Failure::Deadline, left);
         }
         if self.reorder_due_ns.is_some_and(|ns| ns <= now_ns) {

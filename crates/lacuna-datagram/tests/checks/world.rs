@@ -1,21 +1,27 @@
-//! Two datagram queue pairs, their memory, and the books that tell what each packet may do.
+//! Three datagram queue pairs, their memory, and the books that tell what each packet may do. Two have each other for
+//! a peer, and all are in a group; the third has the first one.
 //!
 //! Held after every packet: memory changed only within the packet's own place, under a key that is live, of a posted
 //! receive or an open READ, and to the packet's bytes; only of a packet that was taken; a granule is valid only
-//! if all of it was written; a completion's map has no byte that no packet of its message brought.
-//! Held at the end: every work request ended once, nothing is open, no time is due for ever, and nobody
-//! was told more bytes about errors than it had sent.
+//! if all of it was written; a completion's map has no byte that no packet of its message brought; what is open is
+//! bounded; what has a deadline is over by then; and a stranger was told no more than three times what it sent.
+//! Held at the end: every work request ended once, nothing is open, and no time is due for ever.
+//! Held of reliable queue pairs while strangers know neither instances nor numbers: each message is delivered at most
+//! once, in the order of its source, and one that succeeds was delivered.
 
 use lacuna_datagram::{
-    Arrived, Config, Done, Endpoint, OpenLimits, Operation, PeerId, RecvWork, Run, SendWork,
-    Target, Verb,
+    Arrived, Config, Done, Ended, Endpoint, OpenLimits, Operation, PeerId, RecvWork,
+    ReliableConfig, Run, SendWork, Target, Verb,
 };
 use lacuna_link::SplitMix64;
+use lacuna_path::controller::ControllerConfig;
 use lacuna_path::ranges::Ranges;
 use lacuna_place::region::{
     Access, GRANULE_BYTES, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride,
 };
-use lacuna_wire::ddp::{self, ReadRequest, Segment, Space, Tagged, Untagged};
+use lacuna_wire::ddp::{
+    self, ControlFrame, ControlFrames, ReadRequest, Segment, Space, Tagged, Untagged,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -26,15 +32,70 @@ pub(crate) const MEMORY_BYTES: u64 = 2048;
 /// A window of the memory, under a key of its own.
 const WINDOW: Range<u64> = 500..1500;
 const PACKET_BYTES_MAX: usize = 128;
-const PEERS_MAX: usize = 4;
+const PEERS_MAX: usize = 6;
 const OPEN: OpenLimits = OpenLimits { of_source: 3, in_all: 5 };
+const RECORDS_MAX: usize = 12;
+const STREAMS_MAX: usize = 4;
+/// Nobody acknowledges for so long: the peer is in error.
+const SILENCE_NS: u64 = 1_000_000_000;
 const RECEIVES_MAX: usize = 16;
 const IN_FLIGHT_MAX: usize = 512;
+/// No packet is under way for longer.
+const UNDER_WAY_NS_MAX: u64 = 20_000_000_000;
+pub(crate) const ENDS: usize = 3;
+/// The name of a region of each end.
+pub(crate) const NAME: u32 = 3;
 /// Steps in which all must end once nothing is posted any more.
 const STEPS_MAX: usize = 10_000;
 
 pub(crate) fn address(end: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, end as u8], 7407))
+}
+
+/// All ends but the one that sends.
+fn group_address() -> SocketAddr {
+    SocketAddr::from(([239, 1, 2, 3], 7407))
+}
+
+pub(crate) fn group() -> u32 {
+    ddp::group_number(group_address().ip(), group_address().port())
+}
+
+/// The peer of an end.
+pub(crate) fn other(at: usize) -> usize {
+    [1, 0, 0][at]
+}
+
+/// What the queue pairs are, and what strangers know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unreliable,
+    /// With a congestion controller.
+    Controlled,
+    Reliable,
+    /// The same; strangers know neither numbers nor instances.
+    ReliableBlind,
+}
+
+impl Kind {
+    fn of(settings: u8) -> Self {
+        [Self::Unreliable, Self::Controlled, Self::Reliable, Self::ReliableBlind]
+            [usize::from(settings >> 2 & 3)]
+    }
+
+    fn is_reliable(self) -> bool {
+        matches!(self, Self::Reliable | Self::ReliableBlind)
+    }
+}
+
+/// Reliable messages of one end to another, as they were seen on the way.
+#[derive(Default)]
+struct Line {
+    /// Their order, by number.
+    order: HashMap<u32, u64>,
+    delivered: u64,
+    delivered_last: u64,
+    succeeded: u64,
 }
 
 pub(crate) fn stranger(number: u8) -> SocketAddr {
@@ -63,24 +124,38 @@ struct End {
     live: Vec<Key>,
     dead: Vec<u32>,
     peer: PeerId,
-    /// Work requests that have not ended.
+    group: PeerId,
+    /// What the name is of, if it is of anything.
+    named: Option<u32>,
+    /// Work requests that have not ended, and whether they are signaled.
     sends: BTreeMap<u64, bool>,
+    /// When those that are signaled are over, at the latest.
+    deadlines: BTreeMap<u64, u64>,
     posted: BTreeMap<u64, Range<u64>>,
     reads: BTreeMap<u64, Range<u64>>,
     /// Bytes of `memory` that packets wrote.
     written: Ranges,
     came: HashMap<Message, Ranges>,
     /// The last number that a good packet had, by space; of READs the last that was asked, and its sink.
-    numbers: [u32; 3],
+    numbers: [u32; 6],
     sink: u32,
+    /// What a stranger knows who hears all: of the reliable messages to this end where they begin and as which
+    /// instance, of those from it the record, and the token that was asked for last.
+    begin: (u32, u32),
+    record: u32,
+    token: u64,
     /// Of each source: bytes that came, and bytes of control to it.
     heard: HashMap<SocketAddr, (usize, usize)>,
 }
 
 pub(crate) struct World {
     now_ns: u64,
-    ends: [End; 2],
-    packets: Vec<(usize, Vec<u8>)>,
+    pub(crate) kind: Kind,
+    ends: [End; ENDS],
+    /// When they left, from whom and to whom.
+    packets: Vec<(u64, usize, usize, Vec<u8>)>,
+    lines: HashMap<(usize, usize), Line>,
+    next_in_order: u64,
     next_id: u64,
     rng: SplitMix64,
     /// What happens, if somebody wants to know.
@@ -125,15 +200,26 @@ fn is_of(changed: &Range<u64>, after: &[u8], start: u64, payload: &[u8]) -> bool
 impl End {
     fn new(at: usize, settings: u8) -> Self {
         let keys = Arc::new(KeyTable::new(at as u64));
+        let kind = Kind::of(settings);
+        let controller = match settings & 1 {
+            0 => ControllerConfig::Cubic,
+            _ => ControllerConfig::Bbr,
+        };
+        let reliable =
+            ReliableConfig { controller, silence_ns: SILENCE_NS, streams_max: STREAMS_MAX };
         let config = Config {
             packet_bytes_max: PACKET_BYTES_MAX,
-            rate_bits_per_s: (settings & 1 != 0).then_some(10_000_000),
+            rate_bits_per_s: (kind == Kind::Unreliable && settings & 1 != 0).then_some(10_000_000),
+            controller: (kind == Kind::Controlled).then_some(controller),
+            reliable: kind.is_reliable().then_some(reliable),
             peers_max: PEERS_MAX,
             open: OPEN,
+            records_max: RECORDS_MAX,
             ..Config::default()
         };
         let mut endpoint = Endpoint::new(config, keys.clone(), at as u64);
-        let peer = endpoint.peer(address(1 - at)).expect("the first one");
+        let peer = endpoint.peer(address(other(at))).expect("the first one");
+        let group = endpoint.group(group_address()).expect("the second one");
         Self {
             endpoint,
             keys,
@@ -144,13 +230,19 @@ impl End {
             live: Vec::new(),
             dead: Vec::new(),
             peer,
+            group,
+            named: None,
             sends: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
             posted: BTreeMap::new(),
             reads: BTreeMap::new(),
             written: Ranges::default(),
             came: HashMap::new(),
-            numbers: [0; 3],
+            numbers: [0; 6],
             sink: 0,
+            begin: (0, 0),
+            record: 0,
+            token: 0,
             heard: HashMap::new(),
         }
     }
@@ -174,11 +266,12 @@ impl End {
             let Some(changed) = difference(before, after) else { continue };
             let is_allowed = match (which, segment) {
                 (0, Some((Segment::Tagged(tagged), payload))) if !tagged.flags.is_answer => {
+                    let named = self.key_of(&tagged);
                     self.live.iter().any(|Key { key, range, is_of_peer }| {
                         let start = range.start.saturating_add(tagged.offset);
-                        *key == tagged.stag
+                        Some(*key) == named
                             && start.saturating_add(payload.len() as u64) <= range.end
-                            && (!is_of_peer || from == address(1 - at))
+                            && (!is_of_peer || from == address(other(at)))
                             && is_of(&changed, after, start, payload)
                     })
                 }
@@ -192,7 +285,7 @@ impl End {
                 (2, Some((Segment::Tagged(tagged), payload))) if tagged.flags.is_answer => {
                     self.reads.values().any(|range| {
                         let start = range.start + u64::from(tagged.place);
-                        from == address(1 - at)
+                        from == address(other(at))
                             && start + payload.len() as u64 <= range.end
                             && is_of(&changed, after, start, payload)
                     })
@@ -200,6 +293,14 @@ impl End {
                 _ => false,
             };
             assert!(is_allowed, "memory {which} changed at {changed:?} by {segment:?} of {from}");
+        }
+    }
+
+    /// The key that a segment means.
+    fn key_of(&self, tagged: &Tagged) -> Option<u32> {
+        match tagged.flags.is_named {
+            true => self.named.filter(|_| tagged.stag == NAME),
+            false => Some(tagged.stag),
         }
     }
 
@@ -211,24 +312,37 @@ impl End {
     fn note(&mut self, from: SocketAddr, packet: &[u8]) {
         let Ok((segment, payload)) = ddp::parse(packet) else { return };
         let bytes = payload.len() as u64;
+        let space = |is_reliable, group, alone, of_group| match (is_reliable, group) {
+            (true, _) => Space::Reliable,
+            (false, 0) => alone,
+            (false, _) => of_group,
+        };
         let (message, place) = match segment {
-            Segment::Tagged(Tagged { stag, offset, number, length, place, flags }) => {
+            Segment::Tagged(tagged) => {
+                let Tagged { offset, number, length, place, flags, group, .. } = tagged;
                 if flags.is_answer {
                     return;
                 }
-                self.numbers[Space::Records as usize] = number;
+                let space = space(flags.is_reliable, group, Space::Records, Space::GroupRecords);
+                self.numbers[space as usize] = number;
+                let Some(stag) = self.key_of(&tagged) else { return };
                 if let Some(key) = self.live.iter().find(|key| key.key == stag) {
-                    let start = key.range.start + offset;
-                    self.written.add(start..start + bytes);
+                    // What was refused is beyond it, or not: a source hears of that, so its packet was taken.
+                    let start = key.range.start.saturating_add(offset);
+                    self.written.add(start..start.saturating_add(bytes));
                 }
                 let base = offset.wrapping_sub(place.into());
                 ((from, number, length, Some((stag, base))), place)
             }
-            Segment::Untagged(Untagged { operation, number, length, place }) => {
-                if operation.queue() != Some(ddp::Queue::Sends) {
+            Segment::Untagged(untagged) => {
+                let Untagged { operation, is_reliable, group, number, length, place } = untagged;
+                if operation == ddp::Operation::Control {
                     return;
                 }
-                self.numbers[Space::Sends as usize] = number;
+                let space = space(is_reliable, group, Space::Sends, Space::GroupSends);
+                if operation != ddp::Operation::ReadRequest || is_reliable {
+                    self.numbers[space as usize] = number;
+                }
                 ((from, number, length, None), place)
             }
         };
@@ -246,6 +360,7 @@ impl End {
 
     fn on_done(&mut self, done: &Done, is_over: bool) {
         let Done { id, operation, status, bytes, arrived, .. } = done;
+        self.deadlines.remove(id);
         match operation {
             Operation::Send | Operation::WriteRecord => {
                 let is_signaled = self.sends.remove(id).expect("posted, and not ended before");
@@ -289,13 +404,32 @@ impl End {
 impl World {
     pub(crate) fn new(settings: u8, is_told: bool) -> Self {
         let mut rng = SplitMix64::new(7);
-        let mut ends = [0, 1].map(|at| End::new(at, settings));
+        let mut ends = [0, 1, 2].map(|at| End::new(at, settings));
         for end in &mut ends {
             // All rights to all, and a window that the peer alone may write.
             [0x00, 0x31].into_iter().for_each(|choice| end.register(choice, &mut rng));
+            let key = end.live[0].key;
+            end.endpoint.name_region(NAME, Some(key));
+            end.named = Some(key);
         }
-        let (packets, story) = (Vec::new(), is_told.then(Vec::new));
-        Self { now_ns: 1_000_000_000, ends, packets, next_id: 0, rng, story }
+        Self {
+            now_ns: 1_000_000_000,
+            kind: Kind::of(settings),
+            ends,
+            packets: Vec::new(),
+            lines: HashMap::new(),
+            next_in_order: 0,
+            next_id: 0,
+            rng,
+            story: is_told.then(Vec::new),
+        }
+    }
+
+    /// What a stranger knows: where the reliable messages to an end begin and as which instance, the record of those
+    /// from it, and a token.
+    pub(crate) fn secrets(&self, at: usize) -> ((u32, u32), u32, u64) {
+        let End { begin, record, token, .. } = self.ends[at];
+        (begin, record, token)
     }
 
     /// A number that a packet for this end may have.
@@ -326,13 +460,44 @@ impl World {
         SendWork { is_signaled, is_solicited: !is_signaled, ..SendWork::new(self.id(), to, verb) }
     }
 
-    pub(crate) fn post(&mut self, at: usize, verb: Verb, is_unsignaled: bool) {
-        let work = self.send_work(at, verb, !is_unsignaled);
+    /// `left_ns` is the time until it is given up, if it is.
+    pub(crate) fn post(
+        &mut self,
+        at: usize,
+        verb: Verb,
+        is_unsignaled: bool,
+        is_to_group: bool,
+        left_ns: Option<u64>,
+    ) {
+        let mut work = self.send_work(at, verb, !is_unsignaled);
         let (id, now_ns) = (work.id, self.now_ns);
         let end = &mut self.ends[at];
+        if is_to_group {
+            work.to = end.group;
+        }
+        work.deadline_ns = left_ns.map(|ns| now_ns + ns);
+        let deadline_ns = work.deadline_ns.filter(|_| !is_unsignaled);
         if end.endpoint.post_send(now_ns, work).is_ok() {
             end.sends.insert(id, !is_unsignaled);
+            end.deadlines.extend(deadline_ns.map(|ns| (id, ns)));
         }
+    }
+
+    /// The peer is in error no more, if it is; or a name is another key's.
+    pub(crate) fn reset(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        end.endpoint.reset(end.peer);
+    }
+
+    pub(crate) fn name(&mut self, at: usize, choice: u8) {
+        let end = &mut self.ends[at];
+        end.named = end.live.get(usize::from(choice)).map(|key| key.key);
+        end.endpoint.name_region(NAME, end.named);
+    }
+
+    pub(crate) fn say_sent(&mut self, at: usize, is_to_group: bool) {
+        let end = &mut self.ends[at];
+        end.endpoint.say_sent(if is_to_group { end.group } else { end.peer });
     }
 
     pub(crate) fn post_read(&mut self, at: usize, start: u64, bytes: u64, from: Target, ns: u64) {
@@ -344,6 +509,7 @@ impl World {
         let end = &mut self.ends[at];
         if end.endpoint.post_send(now_ns, work).is_ok() {
             end.reads.insert(id, range);
+            end.deadlines.insert(id, now_ns + ns);
         }
     }
 
@@ -352,20 +518,22 @@ impl World {
         let id = self.id();
         let end = &mut self.ends[at];
         let into = slice(&end.receives, &range);
-        if end.posted.len() < RECEIVES_MAX && end.endpoint.post_recv(RecvWork { id, into }).is_ok()
-        {
+        let work = RecvWork { id, into };
+        if end.posted.len() < RECEIVES_MAX && end.endpoint.post_recv(self.now_ns, work).is_ok() {
             end.posted.insert(id, range);
         }
     }
 
     pub(crate) fn pass(&mut self, ns: u64) {
         self.now_ns += ns;
-        (0..2).for_each(|at| self.on_time(at));
+        (0..ENDS).for_each(|at| self.on_time(at));
     }
 
     fn on_time(&mut self, at: usize) {
         self.ends[at].endpoint.on_timeout(self.now_ns);
         self.take_done(at);
+        let late = self.ends[at].deadlines.iter().find(|(_, ns)| **ns <= self.now_ns);
+        assert!(late.is_none(), "{late:?} is not over at {}", self.now_ns);
     }
 
     /// Everything that may leave now is on its way.
@@ -375,7 +543,7 @@ impl World {
             self.ends[at].endpoint.poll_transmit(self.now_ns, packets_max, &mut runs)
         {
             let count = runs.iter().map(Run::len).sum::<usize>();
-            assert!((1..=packets_max).contains(&count), "{count} packets of {packets_max}");
+            assert!((1..=packets_max.max(2)).contains(&count), "{count} packets of {packets_max}");
             for run in runs.drain(..) {
                 for index in 0..run.len() {
                     let mut packet = vec![0xa5; run.packet_bytes(index)];
@@ -395,39 +563,85 @@ impl World {
         if let Some(story) = &mut self.story {
             story.push(format!("{} {at} to {to}: {segment:?}", self.now_ns));
         }
-        let end = &mut self.ends[at];
-        match segment {
-            Segment::Untagged(Untagged { operation: ddp::Operation::Control, .. }) => {
-                let (heard, told) = end.heard.entry(to).or_default();
-                *told += packet.len();
-                assert!(told <= heard, "{to} sent {heard} bytes and is told {told}");
+        let to = (0..ENDS).find(|end| address(*end) == to).ok_or(to);
+        if let Segment::Untagged(Untagged { operation, number, .. }) = segment {
+            match operation {
+                ddp::Operation::Control => {
+                    if let Err(to) = to
+                        && to != group_address()
+                    {
+                        let (heard, told) = self.ends[at].heard.entry(to).or_default();
+                        *told += packet.len();
+                        assert!(*told <= 3 * *heard, "{to} sent {heard} bytes and is told {told}");
+                    }
+                    self.overhear(at, to.ok(), payload);
+                }
+                ddp::Operation::ReadRequest => {
+                    let request = ReadRequest::parse(payload).expect("what is asked is a request");
+                    let end = &mut self.ends[at];
+                    (end.numbers[Space::Reads as usize], end.sink) = (number, request.sink_stag);
+                }
+                _ => {}
             }
-            Segment::Untagged(Untagged {
-                operation: ddp::Operation::ReadRequest, number, ..
-            }) => {
-                let request = ReadRequest::parse(payload).expect("what is asked is a request");
-                (end.numbers[Space::Reads as usize], end.sink) = (number, request.sink_stag);
-            }
-            _ => {}
         }
-        if let Some(to) = (0..2).find(|end| address(*end) == to)
-            && self.packets.len() < IN_FLIGHT_MAX
-        {
-            self.packets.push((to, packet));
+        let (is_reliable, number) = match segment {
+            Segment::Tagged(tagged) => (tagged.flags.is_reliable, tagged.number),
+            Segment::Untagged(untagged) => (untagged.is_reliable, untagged.number),
+        };
+        if let (Ok(to), true) = (to, is_reliable) {
+            let order = &mut self.lines.entry((at, to)).or_default().order;
+            order.entry(number).or_insert_with(|| {
+                self.next_in_order += 1;
+                self.next_in_order
+            });
+            self.ends[to].numbers[Space::Reliable as usize] = number;
+        }
+        let targets: Vec<usize> = match to {
+            Ok(to) => vec![to],
+            Err(to) if to == group_address() => (0..ENDS).filter(|end| *end != at).collect(),
+            Err(_) => Vec::new(),
+        };
+        for to in targets {
+            if self.packets.len() < IN_FLIGHT_MAX {
+                self.packets.push((self.now_ns, at, to, packet.clone()));
+            }
+        }
+    }
+
+    /// What somebody learns who hears control from one end to another.
+    fn overhear(&mut self, at: usize, to: Option<usize>, payload: &[u8]) {
+        for frame in ControlFrames::new(payload) {
+            let frame = frame.expect("what is sent can be read");
+            match frame {
+                ControlFrame::Begin { about, instance, .. } => {
+                    if let Some(to) = to {
+                        self.ends[to].begin = (about.number, instance);
+                    }
+                }
+                ControlFrame::Acknowledge { record, .. } => {
+                    if let Some(to) = to {
+                        self.ends[to].record = record;
+                    }
+                }
+                ControlFrame::Ask { token, .. } => self.ends[at].token = token,
+                _ => {}
+            }
         }
     }
 
     /// A packet that is on its way arrives, and perhaps stays there for another time.
     pub(crate) fn arrive(&mut self, choice: u64, is_doubled: bool) {
+        let now_ns = self.now_ns;
+        self.packets.retain(|(left_ns, ..)| left_ns + UNDER_WAY_NS_MAX > now_ns);
         if self.packets.is_empty() {
             return;
         }
         let at = choice as usize % self.packets.len();
-        let (to, packet) = match is_doubled {
+        let (_, from, to, packet) = match is_doubled {
             true => self.packets[at].clone(),
             false => self.packets.remove(at),
         };
-        self.deliver(to, address(1 - to), &packet);
+        self.deliver(to, address(from), &packet);
     }
 
     pub(crate) fn lose(&mut self, choice: u64) {
@@ -450,26 +664,58 @@ impl World {
             assert!(memories == end.seen, "{from} changed memory by what was refused");
         }
         end.seen = memories;
-        assert!(stats.peers <= PEERS_MAX);
+        assert!(stats.peers <= PEERS_MAX && stats.streams <= STREAMS_MAX, "{stats:?}");
+        assert!(end.endpoint.records() <= RECORDS_MAX);
         self.take_done(at);
         let end = &self.ends[at];
         let open = end.endpoint.stats().messages_open - end.reads.len();
-        assert!(open <= OPEN.in_all, "{open} messages are open");
+        // The message that is next of a stream is always taken.
+        let open_max = OPEN.in_all + if self.kind.is_reliable() { STREAMS_MAX } else { 0 };
+        assert!(open <= open_max, "{open} messages are open");
         end.check_validity();
     }
 
     fn take_done(&mut self, at: usize) {
-        let end = &mut self.ends[at];
-        while let Some(done) = end.endpoint.poll_done() {
-            end.on_done(&done, false);
+        while let Some(done) = self.ends[at].endpoint.poll_done() {
             if let Some(story) = &mut self.story {
                 story.push(format!("{} {at} {done:?}", self.now_ns));
             }
+            self.ends[at].on_done(&done, false);
+            if self.kind == Kind::ReliableBlind {
+                self.check_order(at, &done);
+            }
         }
+        let end = &mut self.ends[at];
         while let Some(error) = end.endpoint.poll_error() {
             if let Some(story) = &mut self.story {
                 story.push(format!("{} {at} {error:?}", self.now_ns));
             }
+        }
+    }
+
+    /// A reliable message is delivered, or its source learns that it was.
+    fn check_order(&mut self, at: usize, done: &Done) {
+        match (done.operation, done.arrived.as_deref()) {
+            (Operation::Receive | Operation::Record, Some(arrived)) => {
+                let Some(from) = (0..ENDS).find(|end| address(*end) == arrived.source) else {
+                    return;
+                };
+                let line = self.lines.entry((from, at)).or_default();
+                // Others are a stranger's, who has begun before the peer.
+                if let Some(order) = line.order.get(&arrived.number)
+                    && arrived.ended == Ended::Whole
+                {
+                    let last = line.delivered_last;
+                    assert!(*order > last, "{order} is delivered after {last}: {done:?}");
+                    (line.delivered, line.delivered_last) = (line.delivered + 1, *order);
+                }
+            }
+            (Operation::Send | Operation::WriteRecord, _) if done.status.is_ok() => {
+                let line = self.lines.entry((at, other(at))).or_default();
+                line.succeeded += 1;
+                assert!(line.succeeded <= line.delivered, "{done:?} was not delivered");
+            }
+            _ => {}
         }
     }
 
@@ -498,7 +744,7 @@ impl World {
     /// The peer is held again, perhaps as a new one: then keys of the old one are nobody's.
     pub(crate) fn hold(&mut self, at: usize) {
         let end = &mut self.ends[at];
-        let Some(peer) = end.endpoint.peer(address(1 - at)) else { return };
+        let Some(peer) = end.endpoint.peer(address(other(at))) else { return };
         if peer != end.peer {
             end.live.iter().filter(|key| key.is_of_peer).for_each(|key| {
                 assert!(end.keys.revoke(key.key));
@@ -509,15 +755,21 @@ impl World {
         end.peer = peer;
     }
 
-    /// Lets all end, and closes both. What happened.
+    /// Lets all end, and closes all. What happened.
     pub(crate) fn end(mut self) -> Vec<String> {
         for step in 0.. {
             assert!(step < STEPS_MAX, "it goes on for ever");
-            (0..2).for_each(|at| self.transmit(at, 8));
+            for at in 0..ENDS {
+                self.transmit(at, 8);
+                // A reliable Send waits for a receive as long as its peer says that it is there.
+                while self.kind.is_reliable() && self.ends[at].posted.len() < RECEIVES_MAX / 2 {
+                    self.post_recv(at, 0, MEMORY_BYTES);
+                }
+            }
             while !self.packets.is_empty() {
                 self.arrive(0, false);
             }
-            (0..2).for_each(|at| self.on_time(at));
+            (0..ENDS).for_each(|at| self.on_time(at));
             if self.ends.iter().any(|end| end.endpoint.has_packets()) {
                 continue;
             }
@@ -525,9 +777,9 @@ impl World {
             let Some(due_ns) = due else { break };
             assert!(due_ns > self.now_ns, "due at {due_ns}, and it is {}", self.now_ns);
             self.now_ns = due_ns;
-            (0..2).for_each(|at| self.on_time(at));
+            (0..ENDS).for_each(|at| self.on_time(at));
         }
-        for at in 0..2 {
+        for at in 0..ENDS {
             let end = &mut self.ends[at];
             let stats = end.endpoint.stats();
             assert_eq!((stats.messages_open, stats.messages_waiting), (0, 0), "{stats:?}");
