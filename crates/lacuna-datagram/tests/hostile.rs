@@ -99,6 +99,7 @@ impl End {
                     let mut packet = vec![0; run.packet_bytes(at)];
                     let bytes = run.emit(at, &mut packet);
                     packet.truncate(bytes);
+                    ddp::parse(&packet).expect("what is sent is a packet");
                     packets.push((to, packet));
                 }
             }
@@ -317,4 +318,32 @@ fn a_forged_source_of_reliable_messages_is_not_flooded_with_acknowledgements() {
     }
     told += end.pass(1000, 100 * SECOND_NS);
     assert!(told > sent && told <= 3 * sent, "{told} bytes for {sent}");
+}
+
+#[test]
+fn who_acknowledges_places_that_no_message_has_does_not_get_packets_that_are_none() {
+    let mut end = End::reliable();
+    let to = end.endpoint.peer(host(1)).unwrap();
+    let verb = Verb::Send { data: vec![1; 10].into() };
+    end.endpoint.post_send(0, SendWork::new(1, to, verb)).unwrap();
+    let packets = end.packets(0);
+    let (_, frames) = ddp::parse(&packets[0].1).unwrap();
+    let begin = ddp::ControlFrames::new(frames).next().unwrap().unwrap();
+    let ControlFrame::Begin { about, instance, .. } = begin else { panic!("{begin:?}") };
+    let number = about.number;
+    let horizon = ddp::Position { number: number.wrapping_add(1), place: 0 };
+    let rows = [[number, 20, number.wrapping_add(1), 0]];
+    let acknowledge = ControlFrame::Acknowledge {
+        about,
+        instance,
+        record: 1,
+        horizon,
+        latest: ddp::Position { number, place: 0 },
+        bytes: 10,
+        waited_us: 0,
+        missing: ddp::Rows::new(&rows),
+    };
+    end.say(MILLISECOND_NS, host(1), &acknowledge);
+    assert!(end.pass(MILLISECOND_NS, SECOND_NS) > 0, "it is sent again");
+    assert_eq!(end.done().len(), 0, "and not over");
 }

@@ -285,7 +285,8 @@ impl StreamOut {
         let is_possible = instance == self.instance
             && done <= self.first + self.messages.len() as u64
             && horizon <= self.next.max(position(done, 0))
-            && position(done, 0) <= self.next;
+            && position(done, 0) <= self.next
+            && self.is_in_line(horizon);
         if !is_possible {
             return;
         }
@@ -316,6 +317,13 @@ impl StreamOut {
         self.settle(left);
     }
 
+    /// Whether there is such a position: the end of a message is the beginning of the next.
+    fn is_in_line(&self, position: u128) -> bool {
+        let (index, place) = position::split(position);
+        let of = index.checked_sub(self.first).and_then(|at| self.messages.get(at as usize));
+        place == 0 || index < self.first || of.is_some_and(|of| place < of.message.length)
+    }
+
     /// Adds what has come to what is known to have; whether some of it was taken for lost.
     fn take_in(&mut self, done: u64, horizon: u128, missing: MissingStretches<'_>) -> bool {
         let mut is_late = self.add(position(self.first, 0)..position(done, 0));
@@ -324,7 +332,8 @@ impl StreamOut {
             let start = Position { number: from_number, place: from_place };
             let end = Position { number: to_number, place: to_place };
             let gap = position::of_wire(start, done)..position::of_wire(end, done);
-            if gap.start < from || gap.end <= gap.start || horizon < gap.end {
+            let is_in_line = self.is_in_line(gap.start) && self.is_in_line(gap.end);
+            if gap.start < from || gap.end <= gap.start || horizon < gap.end || !is_in_line {
                 return is_late;
             }
             is_late |= self.add(from..gap.start);

@@ -577,9 +577,12 @@ impl World {
                     self.overhear(at, to.ok(), payload);
                 }
                 ddp::Operation::ReadRequest => {
-                    let request = ReadRequest::parse(payload).expect("what is asked is a request");
-                    let end = &mut self.ends[at];
-                    (end.numbers[Space::Reads as usize], end.sink) = (number, request.sink_stag);
+                    // Who acknowledges a part of one gets the rest of it.
+                    if let Ok(request) = ReadRequest::parse(payload) {
+                        let end = &mut self.ends[at];
+                        (end.numbers[Space::Reads as usize], end.sink) =
+                            (number, request.sink_stag);
+                    }
                 }
                 _ => {}
             }
