@@ -15,7 +15,7 @@ use crate::work::{Failure, Operation};
 use core::net::SocketAddr;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup};
-use lacuna_path::pacer::Pacer;
+use lacuna_path::pacer::{Pacer, QUANTUM_NS};
 use lacuna_wire::ddp::{self, About, ControlFrame, Space};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -128,7 +128,8 @@ impl Pace {
     fn keep_until_ns(&self, now_ns: u64) -> u64 {
         match self {
             Self::Free => 0,
-            Self::Fixed { pacer, .. } => pacer.ready_ns(),
+            // A new one would have the lateness that a pacer makes up for.
+            Self::Fixed { pacer, .. } => pacer.ready_ns().saturating_add(QUANTUM_NS),
             Self::Found(_) => now_ns + KEEP_NS,
         }
     }
