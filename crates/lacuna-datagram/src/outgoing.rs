@@ -147,12 +147,13 @@ pub(crate) struct Outgoing {
     /// Entries with messages that are given up at a time.
     deadlines: BTreeSet<(u64, u32)>,
     messages: usize,
-    /// What was sent to groups, to be sent again.
+    /// What was sent to groups, to be sent again, if that is wanted.
     pub(crate) kepts: Kepts,
+    group_repairs: bool,
 }
 
 impl Outgoing {
-    pub(crate) fn new(pace: PaceConfig, packet_bytes_max: usize) -> Self {
+    pub(crate) fn new(pace: PaceConfig, packet_bytes_max: usize, group_repairs: bool) -> Self {
         Self {
             pace,
             packet_bytes_max,
@@ -163,6 +164,7 @@ impl Outgoing {
             deadlines: BTreeSet::new(),
             messages: 0,
             kepts: Kepts::default(),
+            group_repairs,
         }
     }
 
@@ -316,7 +318,8 @@ impl Outgoing {
                     self.messages -= 1;
                     let status = if is_late { Err(Failure::Deadline) } else { Ok(()) };
                     left.extend(message.left(entry.peer, status));
-                    if status.is_ok() && message.group != 0 && message.operation.is_some() {
+                    let is_first = message.group != 0 && message.operation.is_some();
+                    if status.is_ok() && is_first && self.group_repairs {
                         let numbered = message.header.numbered();
                         let message = Message { next: 0, ..message };
                         self.kepts.keep(now_ns, entry.peer, numbered, message);
@@ -382,7 +385,7 @@ impl Outgoing {
                 left.extend(message.left(entry.peer, Err(Failure::Flushed)));
             }
         }
-        *self = Self::new(self.pace, self.packet_bytes_max);
+        *self = Self::new(self.pace, self.packet_bytes_max, self.group_repairs);
     }
 }
 
