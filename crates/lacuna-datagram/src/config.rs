@@ -17,6 +17,8 @@ pub struct Config {
     pub controller: Option<ControllerConfig>,
     /// Everything is sent until it has come (RD); both ends must have it. `None`: once (UD).
     pub reliable: Option<ReliableConfig>,
+    /// Whether messages to groups are kept for a while, and what receivers miss of them is sent again.
+    pub group_repairs: bool,
     /// Peers that are known at a time. Those that are not held go for others.
     pub peers_max: usize,
     /// Messages that are open at a time; of reliable ones those in all, and the next one of each source beside.
@@ -34,6 +36,7 @@ impl Default for Config {
             rate_bits_per_s: None,
             controller: None,
             reliable: None,
+            group_repairs: true,
             peers_max: 1 << 20,
             open: OpenLimits { of_source: 64, in_all: 1 << 16 },
             records_max: 1 << 16,

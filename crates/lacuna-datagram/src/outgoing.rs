@@ -17,7 +17,7 @@ use crate::work::{Failure, Operation};
 use core::net::SocketAddr;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup};
-use lacuna_path::pacer::Pacer;
+use lacuna_path::pacer::{Pacer, QUANTUM_NS};
 use lacuna_wire::ddp::{self, About, ControlFrame, Space};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -137,7 +137,8 @@ impl Pace {
     fn keep_until_ns(&self, now_ns: u64) -> u64 {
         match self {
             Self::Free => 0,
-            Self::Fixed { pacer, .. } => pacer.ready_ns(),
+            // A new one would have the lateness that a pacer makes up for.
+            Self::Fixed { pacer, .. } => pacer.ready_ns().saturating_add(QUANTUM_NS),
             Self::Found(_) => now_ns + KEEP_NS,
         }
     }
@@ -161,12 +162,13 @@ pub(crate) struct Outgoing {
     messages: usize,
     /// Peers that are to hear now up to where was sent.
     words: VecDeque<PeerId>,
-    /// What was sent to groups, to be sent again.
+    /// What was sent to groups, to be sent again, if that is wanted.
     pub(crate) kepts: Kepts,
+    group_repairs: bool,
 }
 
 impl Outgoing {
-    pub(crate) fn new(pace: PaceConfig, packet_bytes_max: usize) -> Self {
+    pub(crate) fn new(pace: PaceConfig, packet_bytes_max: usize, group_repairs: bool) -> Self {
         Self {
             pace,
             packet_bytes_max,
@@ -180,6 +182,7 @@ impl Outgoing {
             messages: 0,
             words: VecDeque::new(),
             kepts: Kepts::default(),
+            group_repairs,
         }
     }
 
@@ -351,7 +354,8 @@ impl Outgoing {
                     self.messages -= 1;
                     let status = if is_late { Err(Failure::Deadline) } else { Ok(()) };
                     left.extend(message.left(entry.peer, status));
-                    if status.is_ok() && message.group != 0 && message.operation.is_some() {
+                    let is_first = message.group != 0 && message.operation.is_some();
+                    if status.is_ok() && is_first && self.group_repairs {
                         let numbered = message.header.numbered();
                         let message = Message { next: 0, ..message };
                         self.kepts.keep(now_ns, entry.peer, numbered, message);
@@ -432,7 +436,7 @@ impl Outgoing {
                 left.extend(message.left(entry.peer, Err(Failure::Flushed)));
             }
         }
-        *self = Self::new(self.pace, self.packet_bytes_max);
+        *self = Self::new(self.pace, self.packet_bytes_max, self.group_repairs);
     }
 }
 
@@ -510,7 +514,7 @@ mod tests {
             let mut peers = Peers::new(100, 1);
             let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
             let ids = (1..=count).map(|port| peers.find_or_add(address(port)).unwrap()).collect();
-            let outgoing = Outgoing::new(PaceConfig::Free, packet_bytes_max);
+            let outgoing = Outgoing::new(PaceConfig::Free, packet_bytes_max, true);
             Self { peers, outgoing, ids }
         }
 

@@ -123,3 +123,32 @@ fn several_sources_share_a_path() {
     assert!(came.iter().all(|bytes| *bytes > sum / 10), "{came:?}");
     assert!(lost < 0.05, "{lost}");
 }
+
+#[test]
+fn a_given_rate_holds_for_messages_that_are_posted_one_at_a_time() {
+    let config = Config { rate_bits_per_s: Some(RATE_BITS_PER_S), ..Config::default() };
+    let mut source = Endpoint::new(config, Arc::new(KeyTable::new(1)), 1);
+    let peer = source.peer(address(2)).unwrap();
+    let (mut now_ns, mut bytes) = (1_000_000_000, 0);
+    let until_ns = now_ns + 100_000_000;
+    let mut runs: Vec<Run> = Vec::new();
+    while now_ns < until_ns {
+        if source.stats().messages_waiting == 0 {
+            let verb = Verb::Send { data: vec![1; 500].into() };
+            source.post_send(now_ns, SendWork::new(1, peer, verb)).unwrap();
+        }
+        while source.poll_transmit(now_ns, 64, &mut runs).is_some() {
+            let packets = runs.drain(..);
+            bytes += packets.map(|run| run.packet_bytes(0) as u64 + 28).sum::<u64>();
+        }
+        while source.poll_done().is_some() {}
+        now_ns += 10_000;
+        source.on_timeout(now_ns);
+    }
+    let due = RATE_BITS_PER_S / 8 / 10;
+    assert!((due * 9 / 10..due * 11 / 10).contains(&bytes), "{bytes} of {due} bytes");
+    // An idle source is forgotten soon.
+    while source.poll_transmit(now_ns + 10_000_000, 64, &mut runs).is_some() {}
+    assert!(source.poll_transmit(now_ns + 20_000_000, 64, &mut runs).is_none());
+    assert_eq!(source.stats().active_peers, 0);
+}

@@ -192,6 +192,26 @@ fn each_receiver_gets_every_message_once_though_each_loses_others() {
 }
 
 #[test]
+fn a_source_that_repairs_nothing_keeps_nothing_and_its_receivers_stay_without() {
+    let mut world = World::new(4, 3, 50_000);
+    let rate_bits_per_s = Some(300_000_000);
+    let config = Config { rate_bits_per_s, group_repairs: false, ..Config::default() };
+    world.source = Endpoint::new(config, Arc::new(KeyTable::new(4)), 4);
+    world.group = world.source.peer(group()).unwrap();
+    for _ in 0..200 {
+        world.send(1_000);
+        world.run(4);
+    }
+    world.run(5_000);
+    assert_eq!(world.source.stats().bytes_again, 0);
+    for receiver in &world.receivers {
+        let came = receiver.came.iter().filter(|(times, _)| *times == 1).count();
+        assert!((170..200).contains(&came), "{came} of 200");
+        assert_eq!(receiver.endpoint.stats().messages_open, 0);
+    }
+}
+
+#[test]
 fn the_loss_of_the_last_message_is_noticed() {
     let mut world = World::new(5, 2, 0);
     world.send(100);

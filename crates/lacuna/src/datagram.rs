@@ -96,11 +96,13 @@ pub struct Multicast {
     pub loops: bool,
     /// Number of the interface that they leave by; 0 is the one of the route.
     pub interface: u32,
+    /// Whether what receivers miss is sent again. Without, the bytes of a message are not kept once it has completed.
+    pub repairs: bool,
 }
 
 impl Default for Multicast {
     fn default() -> Self {
-        Self { ttl: 1, loops: true, interface: 0 }
+        Self { ttl: 1, loops: true, interface: 0, repairs: true }
     }
 }
 
@@ -290,6 +292,7 @@ impl Context {
             rate_bits_per_s: settings.rate_bits_per_s,
             controller: settings.controller,
             peers_max: settings.peers_max,
+            group_repairs: settings.multicast.repairs,
             open: settings.open,
             reliable: settings.reliable.map(|reliable| ReliableConfig {
                 controller: reliable.controller,
@@ -377,7 +380,7 @@ fn bind(
         });
     }
     let groups = groups.expect("one socket at least");
-    let Multicast { ttl, loops, interface } = settings.multicast;
+    let Multicast { ttl, loops, interface, .. } = settings.multicast;
     groups.set_ttl(ttl).map_err(Error::Multicast)?;
     groups.set_loop(loops).map_err(Error::Multicast)?;
     if interface != 0 {
@@ -416,7 +419,8 @@ impl QueuePair {
     }
 
     /// Whether what is posted to a peer goes to a group ([`QueuePair::group`], or a group's address). Its bytes are kept
-    /// for a second after it has completed, as its receivers may ask for them again.
+    /// for a second after it has completed, as its receivers may ask for them again, unless [`Multicast::repairs`]
+    /// says otherwise.
     pub fn is_group(&self, peer: PeerId) -> bool {
         self.owner.shared.lock().is_group(peer)
     }

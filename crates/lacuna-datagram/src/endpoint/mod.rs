@@ -113,7 +113,7 @@ impl Endpoint {
         let next_read = draw(&mut random);
         Self {
             peers: Peers::new(config.peers_max, seed ^ 0x9e37_79b9_7f4a_7c15),
-            outgoing: Outgoing::new(config.pace(), config.packet_bytes_max),
+            outgoing: Outgoing::new(config.pace(), config.packet_bytes_max, config.group_repairs),
             counts: Counts::default(),
             incoming: Incoming::new(keys.clone(), config.open, config.records_max, seed),
             reads: Reads::default(),

@@ -17,7 +17,7 @@ const ALIGN: usize = size_of::<usize>();
 /// Size of `struct timespec`.
 const TIMESPEC_BYTES: usize = size_of::<libc::timespec>();
 
-/// Size of `struct in_pktinfo`; its last four bytes are the packet's destination address.
+/// Size of `struct in_pktinfo`; its middle four bytes are the address to answer from.
 const PKTINFO_V4_BYTES: usize = size_of::<libc::in_pktinfo>();
 /// Size of `struct in6_pktinfo`, which begins with the destination address.
 const PKTINFO_V6_BYTES: usize = size_of::<libc::in6_pktinfo>();
@@ -180,11 +180,14 @@ impl Received {
                 self.arrival = Some(Duration::new(word(seconds) as u64, int(rest).unsigned_abs()));
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() == PKTINFO_V4_BYTES => {
-                self.local = data.last_chunk().map(|ip: &[u8; 4]| Ipv4Addr::from(*ip).into());
+                // The address to answer from, which a broadcast's destination is not.
+                let ip = data[4..].first_chunk().map(|ip: &[u8; 4]| Ipv4Addr::from(*ip));
+                self.local = ip.map(IpAddr::V4);
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() == PKTINFO_V6_BYTES => {
                 let ip = data.first_chunk().map(|ip: &[u8; 16]| Ipv6Addr::from(*ip));
-                self.local = ip.map(|ip| ip.to_canonical());
+                // Of IPv4 packets the other one says more, whichever comes first.
+                self.local = self.local.or(ip.map(|ip| ip.to_canonical()));
             }
             _ => {}
         }
@@ -247,9 +250,20 @@ mod tests {
     #[test]
     fn the_address_that_a_message_came_to_is_read_in_either_protocol() {
         // Interface, the address to answer from, the destination in the header.
-        let v4 = [1, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let v4 = [1, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 255];
+        let here = Some([10, 0, 0, 1].into());
         let (raw, bytes) = control(&[(libc::IPPROTO_IP, libc::IP_PKTINFO, &v4)]);
-        assert_eq!(raw.parse(bytes).local, Some([10, 0, 0, 2].into()));
+        assert_eq!(raw.parse(bytes).local, here, "not that of a broadcast");
+        let mapped: Ipv6Addr = "::ffff:10.0.0.255".parse().unwrap();
+        let v6 = [&mapped.octets()[..], &[1, 0, 0, 0]].concat();
+        let both = [
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &v6[..]),
+            (libc::IPPROTO_IP, libc::IP_PKTINFO, &v4[..]),
+        ];
+        for order in [both, [both[1], both[0]]] {
+            let (raw, bytes) = control(&order);
+            assert_eq!(raw.parse(bytes).local, here, "in whichever order");
+        }
         for (ip, told) in [("2001:db8::1", "2001:db8::1"), ("::ffff:10.0.0.3", "10.0.0.3")] {
             let ip: Ipv6Addr = ip.parse().unwrap();
             let v6 = [&ip.octets()[..], &[1, 0, 0, 0]].concat();

@@ -203,6 +203,7 @@ pub(super) unsafe fn given(
             ttl: given.multicast_ttl,
             loops: given.multicast_loop != 0,
             interface: given.multicast_interface,
+            ..Multicast::default()
         },
         receive_buffer_bytes: some(given.receive_buffer_bytes, "receive_buffer_bytes")?,
     };
