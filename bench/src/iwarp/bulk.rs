@@ -7,7 +7,7 @@ use super::datagram::{Kind, Reader};
 use super::end::{Contestant, End, LONG, Role, Wait};
 use super::line::{Goal, Printer};
 use super::path::Path;
-use super::turn::{Cores, one_way, rounds};
+use super::turn::{Sides, one_way, rounds};
 use super::{Effort, UD_RECORD, ud};
 use anyhow::{Context as _, Result, anyhow, bail};
 use lacuna::{
@@ -30,7 +30,8 @@ const RECORD_GOAL: f64 = 0.95;
 const READ_GOAL: f64 = 0.9;
 
 /// Measures over one path.
-pub(super) fn run(path: &Path, cores: Cores, effort: Effort, out: &mut Printer) -> Result<()> {
+pub(super) fn run(sides: Sides<'_>, effort: Effort, out: &mut Printer) -> Result<()> {
+    let path = sides.path;
     let messages = (effort.bytes / BYTES).max(2 * IN_FLIGHT);
     let mut contestants = [
         ud(UD_RECORD, path, Kind::WriteRecord, BYTES),
@@ -42,7 +43,7 @@ pub(super) fn run(path: &Path, cores: Cores, effort: Effort, out: &mut Printer) 
         }),
     ];
     let samples = rounds(&mut contestants, effort.rounds, |ends| {
-        let seconds = one_way(ends, cores, messages)?;
+        let seconds = one_way(ends, sides, messages)?;
         Ok((messages * BYTES * 8) as f64 / seconds / 1e9)
     })?;
     out.figures("one way", "Gbit/s", BYTES, &samples)?;

@@ -11,7 +11,7 @@ use super::echo::Echo;
 use super::end::{Wait, look_until};
 use super::hub::{Hub, PACKET_BYTES};
 use super::line::{Goal, Printer, Samples};
-use super::turn::Cores;
+use super::turn::Sides;
 use anyhow::{Context as _, Result};
 use lacuna::SendBuffer;
 use lacuna::datagram::{PeerId, QueuePair, SendWork, Target, Verb};
@@ -44,7 +44,7 @@ struct Greedy {
 }
 
 /// Measures over loopback.
-pub(super) fn run(cores: Cores, effort: Effort, out: &mut Printer) -> Result<()> {
+pub(super) fn run(sides: Sides<'_>, effort: Effort, out: &mut Printer) -> Result<()> {
     let echo = Echo::new()?;
     let hub = Hub::new(2 * SMALL_PEERS)?;
     let peers = hub.meet_all(&echo, SMALL_PEERS)?;
@@ -63,7 +63,7 @@ pub(super) fn run(cores: Cores, effort: Effort, out: &mut Printer) -> Result<()>
         for round in 0..=effort.rounds {
             for is_beside in [round % 2 == 1, round % 2 == 0] {
                 let with = is_beside.then_some(&greedy);
-                let turn = turn(cores, &echo, (&hub, &peers), with, pattern, effort.trips / 8)?;
+                let turn = turn(sides, &echo, (&hub, &peers), with, pattern, effort.trips / 8)?;
                 if round == 0 {
                     continue;
                 }
@@ -96,7 +96,7 @@ struct Turn {
 }
 
 fn turn(
-    cores: Cores,
+    sides: Sides<'_>,
     echo: &Echo,
     (hub, peers): (&Hub, &[PeerId]),
     greedy: Option<&Greedy>,
@@ -109,7 +109,7 @@ fn turn(
         is_over.store(true, Ordering::Relaxed);
         result
     };
-    cores.both(run, || {
+    sides.both(run, || {
         while !is_over.load(Ordering::Relaxed) {
             echo.once(Wait::Poll)?;
         }

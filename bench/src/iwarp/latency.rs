@@ -3,9 +3,8 @@
 use super::datagram::Kind;
 use super::end::Wait;
 use super::line::{Goal, Printer};
-use super::path::Path;
 use super::rc::{Verb, Writes};
-use super::turn::{Cores, ping_pong, rounds};
+use super::turn::{Sides, ping_pong, rounds};
 use super::{Effort, Limits, RC_SEND, RC_WRITE, TCP, UD_RECORD, UD_SEND, rc, tcp, ud};
 use anyhow::Result;
 
@@ -21,12 +20,12 @@ const PAPER: [(&str, &str, f64); 2] = [(UD_SEND, RC_SEND, 0.181), (UD_RECORD, RC
 
 /// Measures over one path.
 pub(super) fn run(
-    path: &Path,
-    cores: Cores,
+    sides: Sides<'_>,
     effort: Effort,
     limits: &Limits,
     out: &mut Printer,
 ) -> Result<()> {
+    let path = sides.path;
     for wait in [Wait::Poll, Wait::Block] {
         let what = format!("latency, {}", wait.name());
         let mut small: [Vec<f64>; 2] = Default::default();
@@ -42,7 +41,7 @@ pub(super) fn run(
             // Long messages take longer, and their medians settle sooner.
             let trips = (effort.trips * 4096 / bytes.max(4096)).max(20);
             let samples = rounds(&mut contestants, effort.rounds, |ends| {
-                ping_pong(ends, cores, wait, trips)
+                ping_pong(ends, sides, wait, trips)
             })?;
             out.figures(&what, "us", bytes, &samples)?;
             for (at, (ours, theirs, _)) in PAPER.into_iter().enumerate() {

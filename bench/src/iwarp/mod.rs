@@ -37,7 +37,7 @@ use path::Path;
 use rc::{Rc, Verb, Writes};
 use std::time::Duration;
 use stream::Stream;
-use turn::Cores;
+use turn::Sides;
 
 const TCP: &str = "TCP";
 const RC_SEND: &str = "RC Send";
@@ -127,7 +127,7 @@ fn measure(args: &IwarpArgs, effort: Effort) -> Result<()> {
     let wants = |part: &str| args.only.is_empty() || args.only.iter().any(|only| only == part);
     let cores = pin::allowed()?;
     // On one core the ends take turns, and the figures say little.
-    let cores = Cores([cores[0], *cores.get(1).unwrap_or(&cores[0])]);
+    let cores = [cores[0], *cores.get(1).unwrap_or(&cores[0])];
     let limits =
         Limits { bytes: args.bytes.clone(), who: args.who.clone(), bytes_max: effort.bytes_max };
     let mut out = Printer { is_json: args.json, path: "", missed: 0 };
@@ -135,14 +135,16 @@ fn measure(args: &IwarpArgs, effort: Effort) -> Result<()> {
     // Many peers are addresses of loopback, and UCX's programs meet there.
     if args.path.as_ref().is_none_or(|only| only == "loopback") {
         out.begin("loopback");
+        let path = Path::loopback();
+        let sides = Sides { cores, path: &path };
         if wants("peers") {
-            peers::run(cores, effort, &mut out)?;
+            peers::run(sides, effort, &mut out)?;
         }
         if wants("fairness") {
-            fairness::run(cores, effort, &mut out)?;
+            fairness::run(sides, effort, &mut out)?;
         }
         if wants("ucx") {
-            ucx::run(cores, effort, &out)?;
+            ucx::run(sides, effort, &out)?;
         }
     }
     for name in ["loopback", "veth"] {
@@ -160,14 +162,15 @@ fn measure(args: &IwarpArgs, effort: Effort) -> Result<()> {
             },
         };
         path.packet_bytes = args.packet_bytes;
+        let sides = Sides { cores, path: &path };
         out.begin(path.name());
         let (udp, tcp) = (path.udp_bytes(), path.tcp_bytes());
         out.say(&format!("{name}: packets of {udp} bytes (UDP payload), TCP segments of {tcp}"));
         if wants("latency") {
-            latency::run(&path, cores, effort, &limits, &mut out)?;
+            latency::run(sides, effort, &limits, &mut out)?;
         }
         if wants("rates") {
-            rates::run(&path, cores, effort, &limits, &mut out)?;
+            rates::run(sides, effort, &limits, &mut out)?;
         }
     }
     let missed = out.missed;

@@ -1,10 +1,11 @@
 //! Where contestants meet: over loopback, or over a veth pair between two network namespaces.
 //!
 //! The namespaces have no names. They exist as long as this process has them open, and the pair in them, so nothing is
-//! left whatever ends it. A thread enters one, makes its sockets there and ends; sockets stay where they were made,
-//! whoever uses them. It needs root.
+//! left whatever ends it. A thread enters one, does what it has to there and ends. Sockets stay where they were made;
+//! ends that may make more of them take their turns there. It needs root.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use rustix::net::sockopt::set_tcp_congestion;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -19,6 +20,8 @@ const IP_UDP_BYTES: usize = 28;
 const IP_TCP_BYTES: usize = 52;
 /// The longest that UDP has over IPv4.
 const UDP_PAYLOAD_MAX: usize = 65_507;
+/// Linux's own default since 2.6.19, which the paper's kernels are later than.
+const CONGESTION: &str = "cubic";
 /// The pair's devices; each namespace has nothing else but its loopback.
 const DEVICES: [&str; 2] = ["veth0", "veth1"];
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 0, 2)];
@@ -83,30 +86,40 @@ impl Path {
         self.mtu() - IP_TCP_BYTES
     }
 
+    /// Moves this thread to one of its sides. It is to end there.
+    pub(super) fn enter(&self, side: usize) -> Result<()> {
+        let Some(spaces) = &self.spaces else { return Ok(()) };
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(spaces[side].as_fd(), kind).context("a namespace")
+    }
+
     /// Runs something on one of its sides.
     pub(super) fn inside<R: Send>(
         &self,
         side: usize,
         run: impl FnOnce() -> Result<R> + Send,
     ) -> Result<R> {
-        let Some(spaces) = &self.spaces else { return run() };
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| {
-                let kind = Some(LinkNameSpaceType::Network);
-                move_into_link_name_space(spaces[side].as_fd(), kind)?;
+                self.enter(side)?;
                 run()
             });
             inside.join().map_err(|_| anyhow!("the thread in a namespace panicked"))?
         })
     }
 
-    /// Two sockets of TCP, one of each side.
+    /// Two sockets of TCP, one of each side, with cubic as congestion control whatever the system's is.
     pub(super) fn sockets(&self) -> Result<[TcpStream; 2]> {
         let address = self.address(1);
         let listener = self.inside(1, || Ok(TcpListener::bind((address, 0))?))?;
         let local = listener.local_addr()?;
         let active = self.inside(0, || Ok(TcpStream::connect(local)?))?;
-        Ok([active, listener.accept()?.0])
+        let sockets = [active, listener.accept()?.0];
+        for socket in &sockets {
+            set_tcp_congestion(socket, CONGESTION)
+                .with_context(|| format!("no {CONGESTION} here"))?;
+        }
+        Ok(sockets)
     }
 }
 

@@ -13,7 +13,7 @@ use super::echo::Echo;
 use super::end::Wait;
 use super::hub::Hub;
 use super::line::{Goal, Printer, Samples};
-use super::turn::Cores;
+use super::turn::Sides;
 use crate::{heap, pin, scale};
 use anyhow::{Result, anyhow};
 use lacuna::datagram::PeerId;
@@ -37,7 +37,7 @@ enum Leave {
 }
 
 /// Measures over loopback.
-pub(super) fn run(cores: Cores, effort: Effort, out: &mut Printer) -> Result<()> {
+pub(super) fn run(sides: Sides<'_>, effort: Effort, out: &mut Printer) -> Result<()> {
     memory(out)?;
     let echo = Echo::new()?;
     let (one, many) = (Hub::new(2 * PHASE)?, Hub::new(2 * PHASE)?);
@@ -69,9 +69,9 @@ pub(super) fn run(cores: Cores, effort: Effort, out: &mut Printer) -> Result<()>
                 samples.add(name, ns);
             }
         };
-        add(ONE, turn(cores, &one, (&ones, Leave::Each), phases, echo_all)?);
-        add(MANY, turn(cores, &many, (&manys, Leave::Each), phases, echo_all)?);
-        add(BUNDLES, turn(cores, &bundled, (&other, Leave::Together), phases, answer_all)?);
+        add(ONE, turn(sides, &one, (&ones, Leave::Each), phases, echo_all)?);
+        add(MANY, turn(sides, &many, (&manys, Leave::Each), phases, echo_all)?);
+        add(BUNDLES, turn(sides, &bundled, (&other, Leave::Together), phases, answer_all)?);
     }
     out.figures("send + receive", "ns CPU", super::hub::BYTES, &samples)?;
     let ratio = "send + receive of a message, 10,000 peers / 1 peer";
@@ -83,7 +83,7 @@ pub(super) fn run(cores: Cores, effort: Effort, out: &mut Printer) -> Result<()>
 
 /// Processor nanoseconds of the queue pair's thread for a message and its answer.
 fn turn(
-    cores: Cores,
+    sides: Sides<'_>,
     hub: &Hub,
     (peers, leave): (&[PeerId], Leave),
     phases: usize,
@@ -118,7 +118,7 @@ fn turn(
         }
         Ok(())
     };
-    cores.both(run, serve)
+    sides.both(run, serve)
 }
 
 /// What peers and connections take.

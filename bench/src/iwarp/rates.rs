@@ -3,9 +3,8 @@
 use super::bulk;
 use super::datagram::Kind;
 use super::line::{Goal, Printer};
-use super::path::Path;
 use super::rc::{Verb, Writes};
-use super::turn::{Cores, one_way, rounds};
+use super::turn::{Sides, one_way, rounds};
 use super::{Effort, Limits, RC_SEND, RC_WRITE, TCP, UD_RECORD, UD_SEND, rc, tcp, ud};
 use anyhow::Result;
 
@@ -20,12 +19,12 @@ const BASELINE_GOAL: f64 = 0.4;
 
 /// Measures over one path.
 pub(super) fn run(
-    path: &Path,
-    cores: Cores,
+    sides: Sides<'_>,
     effort: Effort,
     limits: &Limits,
     out: &mut Printer,
 ) -> Result<()> {
+    let path = sides.path;
     for bytes in SIZES.into_iter().filter(|bytes| limits.has_bytes(*bytes)) {
         let mut contestants = vec![
             tcp(TCP, path, Writes::Each, bytes),
@@ -39,7 +38,7 @@ pub(super) fn run(
         contestants.retain(|contestant| limits.has_contestant(contestant.name));
         let messages = (effort.bytes / bytes).clamp(8, effort.messages);
         let samples = rounds(&mut contestants, effort.rounds, |ends| {
-            let seconds = one_way(ends, cores, messages)?;
+            let seconds = one_way(ends, sides, messages)?;
             Ok((messages * bytes * 8) as f64 / seconds / 1e9)
         })?;
         out.figures("one way", "Gbit/s", bytes, &samples)?;
@@ -65,7 +64,7 @@ pub(super) fn run(
         }
     }
     if limits.has_bytes(bulk::BYTES) {
-        bulk::run(path, cores, effort, out)?;
+        bulk::run(sides, effort, out)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::end::{Contestant, Ends, Role, Wait};
 use super::line::Samples;
+use super::path::Path;
 use crate::pin;
 use crate::run::spread;
 use anyhow::{Context as _, Result, anyhow};
@@ -10,12 +11,15 @@ use std::time::{Duration, Instant};
 /// Of a turn's round trips, those that warm up: one of so many.
 const WARM_UP: usize = 8;
 
-/// The cores of the ends.
+/// Where the ends of a turn are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cores(pub(super) [usize; 2]);
+pub(super) struct Sides<'p> {
+    pub(super) cores: [usize; 2],
+    pub(super) path: &'p Path,
+}
 
-impl Cores {
-    /// Runs one thing on this core and the other on its own; what the first found.
+impl Sides<'_> {
+    /// Runs one thing on the first side and the other on the second; what the first found.
     pub(super) fn both<R: Send>(
         self,
         run: impl FnOnce() -> Result<R> + Send,
@@ -23,11 +27,13 @@ impl Cores {
     ) -> Result<R> {
         std::thread::scope(|scope| {
             let serving = scope.spawn(move || {
-                pin::this_thread(self.0[1])?;
+                pin::this_thread(self.cores[1])?;
+                self.path.enter(1)?;
                 serve()
             });
             let running = scope.spawn(move || {
-                pin::this_thread(self.0[0])?;
+                pin::this_thread(self.cores[0])?;
+                self.path.enter(0)?;
                 run()
             });
             let result = running.join().map_err(|_| anyhow!("an end panicked"))?;
@@ -41,7 +47,7 @@ impl Cores {
 /// Half of the median round trip, in microseconds.
 pub(super) fn ping_pong(
     [near, far]: &mut Ends,
-    cores: Cores,
+    sides: Sides<'_>,
     wait: Wait,
     trips: usize,
 ) -> Result<f64> {
@@ -66,13 +72,13 @@ pub(super) fn ping_pong(
         }
         Ok(())
     };
-    let times = cores.both(run, serve)?;
+    let times = sides.both(run, serve)?;
     let half_us = times[all - trips..].iter().map(|time| time.as_secs_f64() * 1e6 / 2.0);
     Ok(spread(half_us.collect()).context("no round trips")?.median)
 }
 
 /// Seconds until the peer has taken so many messages.
-pub(super) fn one_way([near, far]: &mut Ends, cores: Cores, messages: usize) -> Result<f64> {
+pub(super) fn one_way([near, far]: &mut Ends, sides: Sides<'_>, messages: usize) -> Result<f64> {
     near.begin(Wait::Poll, Role::Sender)?;
     far.begin(Wait::Poll, Role::Receiver)?;
     let run = || {
@@ -89,7 +95,7 @@ pub(super) fn one_way([near, far]: &mut Ends, cores: Cores, messages: usize) -> 
         }
         far.tell_peer()
     };
-    cores.both(run, serve)
+    sides.both(run, serve)
 }
 
 /// All contestants in all rounds, in turned-around order from round to round. The first round is not counted.

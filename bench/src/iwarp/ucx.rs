@@ -5,7 +5,7 @@
 
 use super::Effort;
 use super::line::{Printer, Samples};
-use super::turn::Cores;
+use super::turn::Sides;
 use crate::contestant::external::{ucx_put_latency, ucx_put_rate};
 use crate::contestant::{Outcome, Place};
 use anyhow::Result;
@@ -16,8 +16,8 @@ const LATENCY_SIZES: [usize; 4] = [64, 512, 2048, 64 << 10];
 const RATE_SIZES: [usize; 3] = [1 << 10, 64 << 10, 512 << 10];
 
 /// Measures over loopback.
-pub(super) fn run(cores: Cores, effort: Effort, out: &Printer) -> Result<()> {
-    let [send_core, receive_core] = cores.0;
+pub(super) fn run(sides: Sides<'_>, effort: Effort, out: &Printer) -> Result<()> {
+    let [send_core, receive_core] = sides.cores;
     let duration = effort.ucx;
     let place = Place { send_core, receive_core, duration, lacuna: PathBuf::new() };
     let latency = LATENCY_SIZES.map(|bytes| ("latency, put", "us", bytes));
