@@ -205,7 +205,7 @@ impl Shares {
             let points =
                 points.map(|(bytes, came)| (f64::from(bytes), came.aggregate_bits_per_s() / 1e6));
             let plural = if receivers == 1 { "" } else { "s" };
-            Series::new(&format!("{receivers} receiver{plural}"), points.collect())
+            Series::new(format!("{receivers} receiver{plural}"), points.collect())
         });
         let share = |name: &str, repairs| {
             let points = self.runs.iter().filter_map(|(run, came)| {
