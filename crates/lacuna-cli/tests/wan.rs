@@ -380,6 +380,35 @@ fn clients_of_a_lan_reach_the_server_of_host_1() {
 }
 
 #[test]
+fn a_broadcast_reaches_three_servers_of_a_lan_each_of_which_asks_for_what_it_misses() {
+    let lacuna = env!("CARGO_BIN_EXE_lacuna");
+    let of = |options: &str| {
+        let path = "--topology lan --rate 1gbit --rtt 1ms --loss 2e-2 --queue 8MiB";
+        let client = "perf client --json 10.77.0.1 10.77.0.2 10.77.0.3 --qp ud --group 10.77.0.255 \
+                      --rate 50mbit --size 16KiB --iters 300 --warmup 0 --validate";
+        let mut args = vec!["run", "--quiet"];
+        args.extend(path.split_whitespace());
+        (0..3).for_each(|_| args.extend(["--", lacuna, "perf", "server", "--once"]));
+        args.extend(["--", lacuna]);
+        args.extend(client.split_whitespace());
+        args.extend(options.split_whitespace());
+        let output = run(&args)?;
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let said: Value = serde_json::from_slice(&output.stdout).expect("one object");
+        assert_eq!(said["validated"], true, "{said}");
+        let receivers = said["receivers"].as_array().expect("each").clone();
+        assert_eq!(receivers.len(), 3, "{said}");
+        let share = |receiver: &Value| receiver["placed_fraction"].as_f64().expect("a share");
+        Some(receivers.iter().map(share).collect::<Vec<_>>())
+    };
+    let Some(repaired) = of("") else { return };
+    assert!(repaired.iter().all(|share| *share > 0.98), "{repaired:?}");
+    // 12 packets a message.
+    let bare = of("--no-group-repair").expect("there are hosts");
+    assert!(bare.iter().all(|share| *share < 0.9), "{bare:?}");
+}
+
+#[test]
 fn a_lan_that_is_asked_to_end_ends_all_programs() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
         .args(["wan", "run", "--topology", "lan", "--hosts", "3", "--"])

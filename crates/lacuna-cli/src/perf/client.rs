@@ -1,7 +1,7 @@
 //! The client: opens a session, announces the measurement, measures on a second connection, and
 //! reports both ends' counters.
 
-use super::datagram::{self, Ends, Offered};
+use super::datagram::{self, Asked, Ends, Offered};
 use super::ping::Pings;
 use super::protocol::{
     ANSWERED_WITHIN, Answer, Awaited, Counters, Opening, TalkError, send, send_within,
@@ -79,10 +79,7 @@ pub(super) fn measure(
         ..ContextConfig::default()
     });
     let reached = connect(&args.host, &sockets, session, stop);
-    let (context, session) = reached.map_err(|error| match error {
-        ReachError::Connect(error) => Failure::unreached(&error, Purpose::Session),
-        error => error.into(),
-    })?;
+    let (context, session) = reached.map_err(unreached)?;
     let Prepared { buffers, sink } = prepared;
     // Answers are written here; the key is known to the server alone.
     let sink = sink.map(|sink| register(&context, sink)).transpose()?;
@@ -91,10 +88,17 @@ pub(super) fn measure(
         return measure_rc(args, &session, (memory, sink), stop, output);
     }
     if args.is_datagram() {
+        let mut sessions = vec![(args.host.as_str(), session)];
+        for host in &args.others {
+            let config = ConnectionConfig { tag: Purpose::Session.tag(run), ..plain };
+            let (_, session) = connect(host, &sockets, config, stop).map_err(unreached)?;
+            sessions.push((host.as_str(), session));
+        }
         let memory = Prepared { buffers, sink: None };
-        return measure_datagrams(args, &session, (memory, sink), wrap, stop, output);
+        return measure_datagrams(args, &sessions, (memory, sink), wrap, stop, output);
     }
-    let Agreed { key, .. } = ask(args, &session, (sink.as_ref(), None), stop)?;
+    let asked = (sink.as_ref(), None, None);
+    let Agreed { key, .. } = ask(args, (&args.host, &session), asked, stop)?;
     let measured = connect_again(&context, session.peer(), config, stop)?;
     output.note(&start_line(&measured));
 
@@ -139,7 +143,8 @@ fn measure_rc(
     output: Output,
 ) -> Result<Report, Failure> {
     let (qp, described) = rc::open(args, session)?;
-    let Agreed { key, rc: server, .. } = ask(args, session, (None, Some(described)), stop)?;
+    let asked = (None, Some(described), None);
+    let Agreed { key, rc: server, .. } = ask(args, (&args.host, session), asked, stop)?;
     rc::connect(args, &qp, session, server)?;
     output.note(&rc::start_line(args, session));
     let refused_before = session.stats().context.refused_by_datapath;
@@ -155,21 +160,31 @@ fn measure_rc(
     Ok(Report::new(args, rc::facts(args, session, &stats, refused), result, counters, cpu_s))
 }
 
-/// The same over datagram queue pairs.
+/// The same over datagram queue pairs, to the servers of these sessions: of several all hear one group.
 fn measure_datagrams(
     args: &ClientArgs,
-    session: &Connection,
+    sessions: &[(&str, Connection)],
     (memory, sink): (Prepared, Option<Region>),
     wrap: Option<Wrap>,
     stop: &dyn Fn() -> bool,
     output: Output,
 ) -> Result<Report, Failure> {
+    // Packets have to pass every path.
+    let narrowest = sessions.iter().min_by_key(|(_, session)| session.chosen().mtu_bytes);
+    let Some((_, session)) = narrowest else {
+        return Err(Failure::Usage("there is no server".to_owned()));
+    };
     let asked = datagram::asked(args, session);
-    let Agreed { datagram, .. } = ask(args, session, (None, None), stop)?;
-    let offered = datagram.ok_or_else(|| {
-        let text = format!("{} is of an older version, which has no --qp ud: update it", args.host);
-        Failure::Network(text)
-    })?;
+    let agree = |(host, session): &(&str, Connection)| {
+        let agreed = ask(args, (*host, session), (None, None, Some(asked)), stop)?;
+        let offered = agreed.datagram.ok_or_else(|| {
+            let text = format!("{host} is of an older version, which has no --qp ud: update it");
+            Failure::Network(text)
+        })?;
+        offered.check(args, host)?;
+        Ok::<Offered, Failure>(offered)
+    };
+    let offered = sessions.iter().map(agree).collect::<Result<Vec<_>, _>>()?.swap_remove(0);
     let ends = Ends::open(args, session, asked.packet_bytes(), &offered, wrap)?;
     output.note(&datagram::start_line(args, session));
     let cpu_before_s = cpu::process_s();
@@ -177,15 +192,36 @@ fn measure_datagrams(
         datagram::Requests::new(args, &ends, offered, memory.buffers, sink.as_ref(), output);
     let mut result = Sending::new(args, requests, stop).run();
     let cpu_s = cpu::process_s() - cpu_before_s;
-    let stats = ends.stats();
     if args.verb == Verb::Read {
-        let duplicate_packets = stats.discards.duplicate;
+        let duplicate_packets = ends.stats().discards.duplicate;
         result.received = Some(Counters { duplicate_packets, ..Counters::default() });
     }
-    let counters = counters(session, &mut result, stop);
-    result.name_host(&args.host);
-    let facts = datagram::facts(args, session, &stats, result.messages);
+    let told: Vec<_> = sessions
+        .iter()
+        .map(|(host, session)| (host, counters(session, &mut result, stop)))
+        .collect();
+    if args.group.is_none() {
+        result.name_host(&args.host);
+    }
+    // Repairs went out until the last server had counted.
+    let mut facts = datagram::facts(args, session, &ends.stats(), result.messages);
+    let counters = told.first().and_then(|(_, counters)| counters.clone());
+    let Some(datagrams) = facts.datagrams.as_mut().filter(|_| args.group.is_some()) else {
+        return Ok(Report::new(args, facts, result, counters, cpu_s));
+    };
+    for (host, counters) in &told {
+        datagrams.add_receiver(host, args.size, &result, counters.as_ref());
+    }
+    let others = told.iter().skip(1).filter_map(|(_, counters)| counters.as_ref());
+    let counters = counters.map(|first| first.beside(others));
     Ok(Report::new(args, facts, result, counters, cpu_s))
+}
+
+fn unreached(error: ReachError) -> Failure {
+    match error {
+        ReachError::Connect(error) => Failure::unreached(&error, Purpose::Session),
+        error => error.into(),
+    }
 }
 
 /// What the server has agreed to.
@@ -227,12 +263,10 @@ fn register(context: &Context, memory: Vec<u8>) -> Result<Region, Failure> {
 /// Announces the measurement and waits for the server's consent.
 fn ask(
     args: &ClientArgs,
-    session: &Connection,
-    (sink, rc): (Option<&Region>, Option<Described>),
+    (host, session): (&str, &Connection),
+    (sink, rc, datagram): (Option<&Region>, Option<Described>, Option<Asked>),
     stop: &dyn Fn() -> bool,
 ) -> Result<Agreed, Failure> {
-    let host = &args.host;
-    let datagram = args.is_datagram().then(|| datagram::asked(args, session));
     let terms = args.terms(sink, rc, datagram);
     let needs_key = (args.verb.is_one_sided() || args.is_rc()) && !args.is_datagram();
     let is_plain = terms.is_none();

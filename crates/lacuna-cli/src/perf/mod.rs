@@ -83,6 +83,8 @@ Examples:
                                                datagrams: what of them came, and how many whole
   lacuna perf client HOST --qp ud -s 200 --peers 1000 --rate 100mbit --validate
                                                a server with a thousand clients
+  lacuna perf client HOST1 HOST2 HOST3 --qp ud --group 192.168.1.255 --rate 300mbit
+                                               each message once, for three servers
   lacuna perf client HOST --verb read          read the server's memory, several reads in flight
   lacuna perf client HOST --verb write-imm --ping-pong -s 64
                                                the latency of a small write";
@@ -184,6 +186,9 @@ struct ClientArgs {
     /// The server: HOST or HOST:PORT (7402 if none is given)
     #[arg(value_parser = |text: &str| address::to(text, PORT))]
     host: String,
+    /// More servers, which hear the same --group
+    #[arg(value_name = "HOST", value_parser = |text: &str| address::to(text, PORT))]
+    others: Vec<String>,
     /// Bytes per message
     #[arg(long, short, default_value = "8MiB", value_parser = units::some_bytes)]
     size: u64,
@@ -246,6 +251,13 @@ struct ClientArgs {
         value_parser = units::count(1..=datagram::PEERS_MAX)
     )]
     peers: u16,
+    /// With --qp ud, send each message once, to this multicast group or broadcast address, ADDRESS or ADDRESS:PORT
+    /// (7409 if none is given); every HOST takes what comes there, and asks for what it misses
+    #[arg(long, value_name = "ADDRESS", value_parser = |text: &str| datagram::group::parse(text))]
+    group: Option<SocketAddr>,
+    /// What the servers of --group miss is not sent again
+    #[arg(long, requires = "group")]
+    no_group_repair: bool,
     /// How --qp rc repairs losses: gbn sends everything from a lost packet on again, as cards do, sr only what
     /// is missing
     #[arg(long, default_value = "gbn", value_name = "REPAIR")]
@@ -292,7 +304,9 @@ impl ClientArgs {
             ("--wire rdma", self.wire != Wire::default()),
             ("--mode", self.mode != Mode::Auto),
         ];
-        let refused = if self.is_datagram()
+        let refused = if let Some(refused) = datagram::group::refused(self) {
+            Some(refused.to_owned())
+        } else if self.is_datagram()
             && let Some(refused) = datagram::refused(self)
         {
             Some(refused)

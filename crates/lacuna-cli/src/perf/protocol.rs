@@ -228,6 +228,16 @@ impl Sent {
 }
 
 impl Counters {
+    /// With the wrong messages of other servers that took the same messages, whose processor time is not known.
+    pub(super) fn beside<'a>(mut self, others: impl Iterator<Item = &'a Self>) -> Self {
+        for other in others {
+            self.wrong += other.wrong;
+            self.first_wrong = self.first_wrong.or_else(|| other.first_wrong.clone());
+            self.cpu_s = None;
+        }
+        self
+    }
+
     /// With what a connection has received.
     pub(super) fn with_received(
         self,

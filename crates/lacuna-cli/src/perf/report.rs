@@ -213,7 +213,7 @@ impl Report {
         let counters =
             counters.map(|counters| counters.with(&result.tally, result.received.as_ref()));
         let told = (counters.as_ref(), is_read);
-        let datagrams = facts.datagrams.as_ref().map(|datagrams| {
+        let mut datagrams = facts.datagrams.as_ref().map(|datagrams| {
             datagrams.clone().with(&result.done(), args.size, &result.tally, told)
         });
         let sent = match &counters {
@@ -244,6 +244,10 @@ impl Report {
         let repaired = facts.rc.as_ref().map(|rc| Repaired::new(rc, counters.as_ref(), is_read));
         let arrived_share = 1.0 - counted.missing_share.unwrap_or(0.0);
         let payload_bytes = iterations as f64 * args.size as f64;
+        for receiver in datagrams.iter_mut().flat_map(|datagrams| &mut datagrams.receivers) {
+            let placed = receiver.placed_fraction();
+            receiver.gbit_per_s = placed.map(|placed| per_s(payload_bytes * placed * 8.0) / 1e9);
+        }
         let packets = args.size.div_ceil(u64::from(facts.mtu_bytes)).max(1);
         let server_cpu_s = counters.as_ref().and_then(|counters| counters.cpu_s);
         let validated = counters.as_ref().filter(|_| args.validate);
@@ -356,6 +360,11 @@ impl Report {
         }
         match (self.counted.lost_packets, self.counted.receive_drops) {
             _ if self.rc.is_some() => {}
+            _ if self.is_to_group() => lines.push(format!(
+                " sent {}, of them again {}",
+                show_count(self.sent_packets, "packet"),
+                self.retransmitted_packets,
+            )),
             (lost, _) if self.datagrams.is_some() => lines.push(format!(
                 " sent {}, lost {}{}",
                 show_count(self.sent_packets, "packet"),
@@ -374,7 +383,7 @@ impl Report {
                 self.retransmitted_packets
             )),
         }
-        lines.extend(self.datagrams.as_ref().and_then(datagram::Counted::line));
+        lines.extend(self.datagrams.iter().flat_map(datagram::Counted::lines));
         if self.refused_packets > 0 {
             let packets = show_count(self.refused_packets, "packet");
             lines.push(format!(" this host refused to send {packets}"));
@@ -416,6 +425,11 @@ impl Report {
             lines.push(format!(" interrupted after {messages} in {:.2} s: {why}", self.seconds));
         }
         lines
+    }
+
+    /// Whether each message went to several servers.
+    fn is_to_group(&self) -> bool {
+        self.datagrams.as_ref().is_some_and(|datagrams| datagrams.group.is_some())
     }
 
     /// How the operations ended, unless all came whole and nothing else was to be expected.

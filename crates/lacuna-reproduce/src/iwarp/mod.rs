@@ -4,6 +4,7 @@
 //! it belongs, so none is a fragment. Its drawings have no numbers in the text: what stands beside ours is what the
 //! paper says in words, and the closed form of its segments.
 
+pub mod broadcast;
 mod fragments;
 pub mod loopback;
 pub mod loss;
@@ -25,18 +26,13 @@ pub const EXPERIMENTS: [(Item, &str); 2] = [
 ];
 
 /// What is measured live, with what it shows.
-pub const LIVE: [(Item, &str); 4] = [
+pub const LIVE: [(Item, &str); 5] = [
     (Item::Figure(5), "latency over loopback, beside TCP"),
     (Item::Figure(6), "bandwidth one way over loopback, beside TCP"),
+    (Item::Figure(7), "a broadcast Send to one to three receivers, on an emulated LAN"),
     (Item::Figure(8), "send/recv under packet loss, over an emulated link"),
     (Item::Figure(9), "Write-Record under packet loss, over an emulated link"),
 ];
-
-/// What cannot be done again yet, and what it needs.
-pub const LATER: [(Item, &str); 1] = [(
-    Item::Figure(7),
-    "broadcast to several receivers needs hosts on one LAN, which lacuna wan has not yet",
-)];
 
 /// Does an experiment again. `None` if there is no such one.
 ///

@@ -204,8 +204,11 @@ impl Operations for Requests<'_> {
     }
 
     fn give_up(&mut self) {
-        // Whatever is left is flushed.
-        self.ends.close();
+        // Servers ask for what they miss of a group's messages until they have counted.
+        if self.args.group.is_none() || !self.in_flight.is_empty() {
+            // Whatever is left is flushed.
+            self.ends.close();
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What came of the messages: as the server tells it, and as it is reported.
 
 use super::super::protocol::{Counters, Done};
-use super::super::sending::Tally;
+use super::super::sending::{Measured, Tally};
+use super::{ClientArgs, Receiver, group};
 use lacuna::datagram::Stats;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,15 @@ impl Placed {
 pub(in crate::perf) struct Counted {
     /// Queue pairs of the client.
     pub(in crate::perf) peers: u16,
+    /// Where messages went, if not to each server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::perf) group: Option<String>,
+    /// Whether what servers missed was sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::perf) group_repairs: Option<bool>,
+    /// What came to each server of the group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::perf) receivers: Vec<Receiver>,
     /// Share of the bytes of all messages that the target's maps show.
     pub(in crate::perf) placed_fraction: Option<f64>,
     pub(in crate::perf) messages_whole: Option<u64>,
@@ -82,6 +92,12 @@ impl Counted {
     /// What the client knows of its queue pairs.
     pub(super) fn of_client(peers: u16, stats: &Stats) -> Self {
         Self { peers, received: Placed::default().with(stats), ..Self::default() }
+    }
+
+    /// With the group that the messages went to, if they did.
+    pub(super) fn to_group(self, args: &ClientArgs) -> Self {
+        let group_repairs = args.group.map(|_| !args.no_group_repair);
+        Self { group: args.group.map(group::name), group_repairs, ..self }
     }
 
     /// With what is known of the messages in the end: those that the client has counted if it has read, else
@@ -123,6 +139,19 @@ impl Counted {
         }
     }
 
+    /// With what came to a further server, or the first one, of a group.
+    pub(in crate::perf) fn add_receiver(
+        &mut self,
+        host: &str,
+        size_bytes: u64,
+        result: &Measured,
+        counters: Option<&Counters>,
+    ) {
+        let told = (counters, false);
+        let counted = Self::default().with(&result.done(), size_bytes, &result.tally, told);
+        self.receivers.push(Receiver::new(host, &counted, counters));
+    }
+
     /// Packets of the measurement that got lost.
     pub(in crate::perf) fn lost_packets(
         &self,
@@ -130,6 +159,10 @@ impl Counted {
         (counters, is_read): (Option<&Counters>, bool),
     ) -> Option<u64> {
         let told = counters.and_then(|counters| counters.datagrams)?;
+        // Some of those that were sent were for others.
+        if self.group.is_some() {
+            return None;
+        }
         let (sent, came) = match is_read {
             true => (told.sent_packets, self.received.packets),
             false => (sent_packets, told.packets),
@@ -138,14 +171,21 @@ impl Counted {
     }
 
     /// For people.
-    pub(in crate::perf) fn line(&self) -> Option<String> {
+    pub(in crate::perf) fn lines(&self) -> Vec<String> {
+        match self.receivers.is_empty() {
+            true => vec![self.line()],
+            false => self.receivers.iter().map(Receiver::line).collect(),
+        }
+    }
+
+    fn line(&self) -> String {
         let (Some(fraction), Some(whole), Some(partial), Some(missed)) = (
             self.placed_fraction,
             self.messages_whole,
             self.messages_partial,
             self.messages_missed,
         ) else {
-            return Some(" what came is not known: the server has not said".to_owned());
+            return " what came is not known: the server has not said".to_owned();
         };
         let more = [
             ("late", self.late_packets),
@@ -159,10 +199,10 @@ impl Counted {
             Some(count @ 1..) => format!(", evicted {count}"),
             _ => String::new(),
         };
-        Some(format!(
+        format!(
             " placed {:.3} % of the bytes: messages whole {whole}, partial {partial}, missed {missed}{evicted}; packets{}",
             fraction * 100.0,
             if more.is_empty() { " none dropped".to_owned() } else { more[1..].to_owned() },
-        ))
+        )
     }
 }

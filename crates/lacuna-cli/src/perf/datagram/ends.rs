@@ -42,7 +42,8 @@ impl Ends {
         server.set_port(offered.port);
         let open = |at: u16| {
             let qp = context.datagram_queue_pair(&settings).map_err(|error| of_open(&error, at))?;
-            let peer = qp.peer(server).ok_or_else(|| {
+            let peer = args.group.map_or_else(|| qp.peer(server), |group| qp.group(group));
+            let peer = peer.ok_or_else(|| {
                 Failure::Local("a queue pair has no place for the server".to_owned())
             })?;
             Ok((qp, peer))

@@ -1,7 +1,7 @@
 //! What a server has for a client of datagrams: one queue pair, however many the client has, and memory.
 
 use super::contents::{PLACES_MAX, ROUNDS};
-use super::{Asked, Offered, PEERS_MAX};
+use super::{Asked, Offered, PEERS_MAX, group};
 use crate::perf::pattern;
 use crate::perf::protocol::Request;
 use crate::perf::verb::Verb;
@@ -114,6 +114,7 @@ impl Lent {
             packet_bytes: asked.packet_bytes as usize,
             rate_bits_per_s: asked.rate_bits_per_s.map(|rate| rate.max(1)),
             open,
+            port: asked.group.map(|group| group.port()),
             reliable: asked.reliable.then(|| {
                 let controller =
                     ControllerConfig::of(None, asked.rate_bits_per_s.map(|rate| rate.max(1)));
@@ -122,6 +123,9 @@ impl Lent {
             ..Settings::default()
         };
         let qp = context.datagram_queue_pair(&settings).map_err(|error| error.to_string())?;
+        if let Some(group) = asked.group {
+            group::join(&qp, group)?;
+        }
         Ok(Self { qp, region, windows, places: shape, verb })
     }
 
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     fn asked(peers: u32) -> Asked {
-        Asked { peers, packet_bytes: 1472, rate_bits_per_s: None, reliable: false }
+        Asked { peers, packet_bytes: 1472, rate_bits_per_s: None, reliable: false, group: None }
     }
 
     #[test]

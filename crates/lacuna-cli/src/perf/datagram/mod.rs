@@ -10,6 +10,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `ends` | the client's queue pairs |
+//! | `group` | one message to several servers |
 //! | `client` | its operations |
 //! | `lent` | the server's queue pair and memory |
 //! | `server` | what comes, until nothing more does |
@@ -20,12 +21,14 @@ mod client;
 mod contents;
 mod counts;
 mod ends;
+pub(super) mod group;
 mod lent;
 mod server;
 
 pub(super) use client::Requests;
 pub(super) use counts::{Counted, Placed};
 pub(super) use ends::Ends;
+pub(super) use group::Receiver;
 pub(super) use lent::{Lent, Shape};
 pub(super) use server::Served;
 
@@ -33,13 +36,15 @@ use super::ClientArgs;
 use super::protocol::Sent;
 use super::report::Facts;
 use super::verb::Verb;
+use crate::failure::Failure;
 use crate::units::{show_count, show_rate};
 
 use lacuna::controller::{ControllerConfig, TABLE};
-use lacuna::datagram::{Reliable, Settings, Stats};
+use lacuna::datagram::{Multicast, Reliable, Settings, Stats};
 use lacuna::{Connection, ControllerKind, Mode, Wire};
 use lacuna_wire::ddp::{TAGGED_HEADER_BYTES, TRAILER_BYTES, UNTAGGED_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Queue pairs of a client, at most: each takes some descriptors and a buffer of a bundle of packets.
@@ -61,6 +66,9 @@ pub(super) struct Asked {
     /// Whether losses are to be repaired.
     #[serde(default)]
     reliable: bool,
+    /// What is sent to this group is to be taken, on its port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<SocketAddr>,
 }
 
 impl Asked {
@@ -77,6 +85,13 @@ pub(super) struct Offered {
     keys: Vec<u32>,
     /// Places of each peer in it.
     places: u32,
+}
+
+impl Offered {
+    /// Refuses a server that does not hear the group.
+    pub(super) fn check(&self, args: &ClientArgs, host: &str) -> Result<(), Failure> {
+        args.group.map_or(Ok(()), |group| group::check(host, group, self.port))
+    }
 }
 
 /// Why these arguments of `--qp ud` or `--qp rd` make no sense, if so.
@@ -150,6 +165,7 @@ pub(super) fn asked(args: &ClientArgs, session: &Connection) -> Asked {
         packet_bytes: payload_bytes(args, session) + overhead_bytes(args.verb),
         rate_bits_per_s: rate_of_each(args).filter(|_| args.verb == Verb::Read),
         reliable: is_reliable(args),
+        group: args.group,
     }
 }
 
@@ -161,7 +177,9 @@ fn settings(args: &ClientArgs) -> Settings {
         ControllerConfig::Fixed { rate_bits_per_s } => Some(rate_bits_per_s),
         _ => None,
     };
-    Settings { rate_bits_per_s, controller: Some(controller), reliable, ..Settings::default() }
+    let multicast = Multicast { repairs: !args.no_group_repair, ..Multicast::default() };
+    let controller = Some(controller);
+    Settings { rate_bits_per_s, controller, reliable, multicast, ..Settings::default() }
 }
 
 /// The share of a queue pair: together they have the rate that was asked for.
@@ -191,15 +209,23 @@ fn name_of(kind: ControllerKind) -> &'static str {
 
 /// What a user is told at the start.
 pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
-    let peers = match args.peers {
-        1 => "datagrams".to_owned(),
-        count => format!("datagrams from {}", show_count(count.into(), "queue pair")),
+    let peers = match (args.group, args.peers) {
+        (Some(group), _) => {
+            let servers = show_count(args.others.len() as u64 + 1, "server");
+            format!("datagrams to the group {} for {servers}", group::name(group))
+        }
+        (None, 1) => "datagrams".to_owned(),
+        (None, count) => format!("datagrams from {}", show_count(count.into(), "queue pair")),
     };
     let pace = match (args.pace.rate, args.pace.cc) {
         (Some(rate), _) => show_rate(rate as f64),
         (None, cc) => name_of(cc.unwrap_or(ControllerConfig::default().kind())).to_owned(),
     };
-    let repair = if is_reliable(args) { "selective repeat" } else { "nothing repaired" };
+    let repair = match args.group {
+        _ if is_reliable(args) => "selective repeat",
+        Some(_) if !args.no_group_repair => "repaired as servers ask",
+        _ => "nothing repaired",
+    };
     format!("{peers}, {} bytes a packet, {repair}, {pace}", payload_bytes(args, session))
 }
 
@@ -228,6 +254,6 @@ pub(super) fn facts(
         },
         auto: None,
         rc: None,
-        datagrams: Some(Counted::of_client(args.peers, stats)),
+        datagrams: Some(Counted::of_client(args.peers, stats).to_group(args)),
     }
 }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::perf::protocol::{Counters, Done, Opening, Terms};
 use serde_json::{Value, json};
+use std::net::UdpSocket;
 
 fn ud(to: SocketAddr, options: &str) -> (Report, Value) {
     ud_over(to, options, None)
@@ -111,6 +112,69 @@ fn reliable_datagrams_come_whole_over_a_path_that_loses() {
     }
 }
 
+/// A broadcast address that this host hears itself at, with a free port; `None` if there is none.
+fn broadcast() -> Option<String> {
+    let heard = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
+    let address = heard.local_addr().expect("it is bound");
+    let to = SocketAddr::from(([127, 255, 255, 255], address.port()));
+    let sender = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
+    sender.set_broadcast(true).expect("an option");
+    heard.set_read_timeout(Some(Duration::from_secs(1))).expect("an option");
+    let is_heard = sender.send_to(&[1], to).is_ok() && heard.recv(&mut [0; 8]).is_ok();
+    is_heard.then(|| to.to_string())
+}
+
+#[test]
+fn what_a_server_misses_of_a_broadcast_comes_again_unless_that_is_not_wanted() {
+    let Some(group) = broadcast() else {
+        println!("skipped: no broadcast over loopback here");
+        return;
+    };
+    let server = Running::start("", |_| {});
+    let of = |options: &str, loss| {
+        let (wrap, links) = lossy(loss);
+        let options = format!(
+            "-s 16KiB -m 1024 -t 8 -n 200 --warmup 0 --rate 100mbit --group {group} --validate {options}"
+        );
+        let (report, json) = ud_over(server.address, &options, Some(wrap));
+        assert_eq!(report.validated, Some(true), "{json}");
+        assert_eq!(json["group"], group, "{json}");
+        assert_eq!(json["receivers"][0]["placed_fraction"], json["placed_fraction"], "{json}");
+        assert_eq!((json["receivers"].as_array().map(Vec::len)), Some(1), "{json}");
+        assert!(lost(&links) > 0 || loss == 0.0, "{json}");
+        let text = report.lines().join("\n");
+        assert!(text.contains("of them again") && text.contains("127.0.0.1"), "{text}");
+        json
+    };
+    let json = of("", 0.0);
+    assert_eq!((&json["placed_fraction"], &json["group_repairs"]), (&json!(1.0), &json!(true)));
+    assert_eq!(json["retransmitted_packets"], 0, "{json}");
+    let json = of("", 0.02);
+    // Of the first message nobody knows before it comes.
+    assert!(json["placed_fraction"].as_f64().expect("a share") > 0.98, "{json}");
+    assert!(json["retransmitted_packets"].as_u64().expect("a count") > 0, "{json}");
+    let json = of("--no-group-repair", 0.02);
+    // 16 packets a message: seven of ten come whole.
+    assert!(json["placed_fraction"].as_f64().expect("a share") < 0.9, "{json}");
+    assert_eq!(json["retransmitted_packets"], 0, "{json}");
+}
+
+#[test]
+fn a_server_that_cannot_take_the_groups_port_is_said_in_one_line() {
+    let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
+    let port = taken.local_addr().expect("it is bound").port();
+    let server = Running::start("", |_| {});
+    let line =
+        format!("client {} --qp ud --group 127.255.255.255:{port} --rate 100mbit", server.address);
+    let args = ClientLine::try_parse_from(line.split_whitespace()).expect("a command line");
+    match client::measure(&args.args, None, &|| false, OUTPUT) {
+        Err(Failure::Network(text)) => {
+            assert!(text.contains("refused") && text.lines().count() == 1, "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_server_sees_every_peer_and_each_has_its_own_place() {
     let server = Running::start("", |_| {});
@@ -155,6 +219,14 @@ fn options_that_datagrams_have_not_are_refused_by_name() {
         ("--qp ud --validate -m 1004", "a multiple of 8"),
         ("--qp rd --ping-pong", "--ping-pong is not for --qp rd"),
         ("--qp ud --cc fixed", "needs a --rate"),
+        ("--group 10.0.0.255 --rate 1gbit", "--group is for --qp ud"),
+        ("--qp rd --group 10.0.0.255 --rate 1gbit", "--group is for --qp ud"),
+        ("--qp ud --group 10.0.0.255", "--group needs --rate"),
+        ("--qp ud --group 10.0.0.255 --rate 1gbit --verb read", "--group is for --verb send"),
+        ("--qp ud --group 10.0.0.255 --rate 1gbit --peers 2", "leave --peers out"),
+        ("--qp ud --group 10.0.0.255 --rate 1gbit --cc bbr", "leave --cc out"),
+        ("--qp ud --group 10.0.0.255 --rate 1gbit --progress manual", "--progress threads"),
+        ("--qp ud 127.0.0.1:2", "several servers are for --qp ud --group"),
         ("--qp sdr --verb write-record", "take --qp ud"),
         ("--qp rc --verb write-record", "take --qp ud"),
         ("--peers 2", "--peers is for --qp ud"),

@@ -121,7 +121,15 @@ impl Printed {
     /// # Errors
     /// When there is none: nothing is measured on this machine.
     pub(super) fn parse(&self) -> Result<WanResult, Failure> {
-        let result = self.result.lines().last().map(serde_json::from_str::<WanResult>);
+        self.object()
+    }
+
+    /// The same of a run whose result has another shape.
+    ///
+    /// # Errors
+    /// When there is none: nothing is measured on this machine.
+    pub(super) fn object<T: for<'d> Deserialize<'d>>(&self) -> Result<T, Failure> {
+        let result = self.result.lines().last().map(serde_json::from_str::<T>);
         let Some(Ok(result)) = result else {
             return Err(Failure::Local(format!("nothing is measured live: {}", self.complaint())));
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The link: faster than what is offered, so that nothing but its losses loses packets.
 const LINK_BITS_PER_S: u64 = 2 * RATE_BITS_PER_S;
 /// Payload of packets of 1,500 bytes or a little less, in steps of 4: of a Send, and of a Write-Record.
-const SEND_BYTES: u32 = 1448;
+pub(super) const SEND_BYTES: u32 = 1448;
 const RECORD_BYTES: u32 = 1436;
 /// Messages in flight hold this much together.
 const IN_FLIGHT_BYTES: u64 = 4 << 20;

@@ -1,9 +1,10 @@
 //! `lacuna reproduce iwarp --live`: the paper's figures with real programs on this machine.
 //!
-//! Latency and bandwidth (5, 6) are measured over loopback in this process, beside TCP; what losses leave (8, 9) over an
-//! emulated link (`lacuna wan run`), beside UDP datagrams of 64 KiB. What the numbers come to is
+//! Latency and bandwidth (5, 6) are measured over loopback in this process, beside TCP; a broadcast (7) on an
+//! emulated LAN, and what losses leave (8, 9) over an emulated link (`lacuna wan run`), beside UDP datagrams of 64 KiB. What the numbers come to is
 //! `lacuna_reproduce`'s work.
 
+mod broadcast;
 mod loopback;
 mod lossy;
 
@@ -15,11 +16,12 @@ use crate::units;
 use clap::Args;
 use lacuna_reproduce::cells::Effort;
 use lacuna_reproduce::iwarp::CameInDatagrams;
+use lacuna_reproduce::iwarp::broadcast::{self as shares, Run, Shares};
 use lacuna_reproduce::iwarp::loopback::{Bandwidths, Flow, Latencies, Ping, flows, pings};
 use lacuna_reproduce::iwarp::loss::{self, Cell, Measurement};
 use lacuna_reproduce::outcome::{Item, Outcome};
 use lossy::Setting;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a run takes besides its time: hosts, connecting, and the end.
@@ -28,8 +30,8 @@ const MORE_TIME: Duration = Duration::from_millis(2_500);
 #[derive(Debug, Args)]
 #[command(next_help_heading = "With --live")]
 pub(in crate::reproduce) struct IwarpLiveArgs {
-    /// Measure real programs on this machine instead; 8 and 9 over an emulated link, which
-    /// needs root or user namespaces
+    /// Measure real programs on this machine instead; 7 to 9 over an emulated LAN or link,
+    /// which needs root or user namespaces
     #[arg(long)]
     pub(in crate::reproduce) live: bool,
     /// How long each run is measured; if not given, as long as its figure needs
@@ -69,10 +71,23 @@ pub(in crate::reproduce) fn measure(
         let all = Bandwidths { time_s: time.as_secs_f64(), packet_bytes, runs };
         tell(&all.runs, ended, || vec![all.outcome()], folder, output)?;
     }
+    if items.contains(&Item::Figure(7)) {
+        let time = pick(2000, 5000);
+        let setting = broadcast::Setting { program: this_program()?, time, seed: args.seed };
+        let measure = |run: &Run| setting.measure(run);
+        let share = |came: &shares::Came| {
+            let rate = units::show_rate(came.aggregate_bits_per_s());
+            format!("{rate} in all, at least {:.4} of the bytes each", came.least())
+        };
+        let runs = shares::runs(effort);
+        let planned = runs.len();
+        let (runs, ended) = each((runs, Run::words), time + MORE_TIME, measure, share, output);
+        let all = Shares { time_s: time.as_secs_f64(), runs, planned };
+        tell(&all.runs, ended, || vec![all.outcome()], folder, output)?;
+    }
     if items.iter().any(|item| [8, 9].map(Item::Figure).contains(item)) {
         let time = pick(2000, 5000);
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::Local(format!("cannot find this program: {error}")))?;
+        let program = this_program()?;
         let measure = |cell: &Cell| {
             // The schemes of a length and loss lose the same packets by number.
             let seed = args.seed.wrapping_add(cell.message_bytes.into());
@@ -87,6 +102,11 @@ pub(in crate::reproduce) fn measure(
         tell(&all.runs, ended, outcomes, folder, output)?;
     }
     Ok(())
+}
+
+fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::Local(format!("cannot find this program: {error}")))
 }
 
 /// Runs with their numbers, or in one line why there are none.
