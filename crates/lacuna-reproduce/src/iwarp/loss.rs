@@ -25,6 +25,8 @@ const MEDIUM_BYTES: u32 = 64 << 10;
 pub enum Scheme {
     /// Sends of a datagram queue pair.
     Send,
+    /// The same, repaired until they have come (RD).
+    Reliable,
     /// Its Write-Records.
     WriteRecord,
     /// UDP datagrams of up to 64 KiB, in IP fragments.
@@ -32,8 +34,9 @@ pub enum Scheme {
 }
 
 /// In the order in which each cell's numbers are.
-const SCHEMES: [Scheme; 4] = [
+const SCHEMES: [Scheme; 5] = [
     Scheme::Send,
+    Scheme::Reliable,
     Scheme::WriteRecord,
     Scheme::Fragments(Reassembly::Unbounded),
     Scheme::Fragments(Reassembly::Linux),
@@ -58,7 +61,8 @@ impl View {
     }
 
     fn schemes(self) -> impl Iterator<Item = Scheme> {
-        SCHEMES.into_iter().filter(move |scheme| self == Self::Whole || *scheme != Scheme::Send)
+        let is_send = |scheme| matches!(scheme, Scheme::Send | Scheme::Reliable);
+        SCHEMES.into_iter().filter(move |scheme| self == Self::Whole || !is_send(*scheme))
     }
 }
 
@@ -66,6 +70,7 @@ impl Scheme {
     fn name(self, view: View) -> &'static str {
         match (self, view) {
             (Self::Send, _) => "Send",
+            (Self::Reliable, _) => "Send, reliable",
             (Self::WriteRecord, _) => "Write-Record",
             (Self::Fragments(Reassembly::Unbounded), View::Whole) => "64 KiB datagrams, whole",
             (Self::Fragments(Reassembly::Unbounded), View::Placed) => "64 KiB datagrams, each",
@@ -99,7 +104,7 @@ impl Cell {
         let Self { scheme, message_bytes, loss } = *self;
         let (rate_bits_per_s, seed) = (RATE_BITS_PER_S, u64::from(message_bytes));
         let verb = match scheme {
-            Scheme::Send => Verb::Send,
+            Scheme::Send | Scheme::Reliable => Verb::Send,
             Scheme::WriteRecord => Verb::WriteRecord,
             Scheme::Fragments(reassembly) => {
                 let datagrams = Datagrams {
@@ -113,7 +118,9 @@ impl Cell {
                 return datagrams.run(stop);
             }
         };
-        let stream = Stream { verb, message_bytes, rate_bits_per_s, loss, duration_ns, seed };
+        let reliable = scheme == Scheme::Reliable;
+        let stream =
+            Stream { verb, reliable, message_bytes, rate_bits_per_s, loss, duration_ns, seed };
         let placed = stream.run(stop)?;
         Some(CameInDatagrams { placed, whole_bytes: placed.whole * u64::from(message_bytes) })
     }
@@ -180,6 +187,10 @@ impl Measurement {
     fn share(&self, cell: Cell, view: View) -> f64 {
         let kept = |cell: Cell| {
             let came = self.at(cell)?;
+            if cell.scheme == Scheme::Reliable {
+                // All comes, and what was lost costs time.
+                return Some(came.placed.goodput_bits_per_s());
+            }
             let bytes = match (cell.scheme, view) {
                 (Scheme::Fragments(_), View::Whole) => came.whole_bytes,
                 _ => came.placed.placed_bytes,

@@ -1,11 +1,15 @@
 //! A source that sends messages to a target, one behind the other at a rate, over a path that loses, in virtual time:
 //! two datagram queue pairs ([`lacuna_datagram::Endpoint`]) and a [`lacuna_link::Pipe`] between them.
 //!
-//! Nothing is repaired, so nothing travels back. The rate is of packets with their IP and UDP headers. What came is
+//! Unreliable messages are not repaired, so nothing travels back; of reliable ones acknowledgements do, and are lost as
+//! often. The rate is of packets with their IP and UDP headers. What came is
 //! what the target's completions say.
 
-use lacuna_datagram::{Config, Done, Endpoint, Operation, RecvWork, SendWork, Target};
+use lacuna_datagram::{
+    Config, Done, Endpoint, Operation, RecvWork, ReliableConfig, Run, SendWork, Target,
+};
 use lacuna_link::{Faults, Fraction, Loss, Pipe, PipeConfig, Schedule};
+use lacuna_path::controller::ControllerConfig;
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,12 +19,15 @@ use std::sync::Arc;
 const PACKET_BYTES: usize = 1472;
 /// Messages that wait to be sent, so that the rate is the only limit.
 const WAITING: usize = 4;
+/// Bytes of reliable messages that were not acknowledged, at most, and how many messages that may be.
+const UNACKNOWLEDGED_BYTES: usize = 4 << 20;
+const UNACKNOWLEDGED_MAX: usize = 512;
 /// Packets that leave together.
 const BURST_PACKETS: usize = 8;
 /// Memory of the target, and receives in it at most.
 const TARGET_BYTES: u64 = 64 << 20;
 const RECEIVES_MAX: u64 = 1024;
-/// One way; it changes nothing, as nothing is answered.
+/// One way; to unreliable messages, which nobody answers, it changes nothing.
 const DELAY_NS: u64 = 1_000_000;
 /// How many events are gone through before it is asked again whether to stop.
 const ASK_EVERY: u32 = 4096;
@@ -39,6 +46,8 @@ pub enum Verb {
 pub struct Stream {
     /// How.
     pub verb: Verb,
+    /// Whether each message is sent until it has come (RD).
+    pub reliable: bool,
     /// Bytes of a message.
     pub message_bytes: u32,
     /// Of the source, headers included.
@@ -68,7 +77,7 @@ pub struct Came {
     pub packets: u64,
     /// See there.
     pub lost_packets: u64,
-    /// When the last packet had left.
+    /// When the last packet had left, or the last reliable message had come.
     pub sent_ns: u64,
 }
 
@@ -88,6 +97,8 @@ struct World {
     key: u32,
     pipe: Pipe,
     in_flight: Schedule<()>,
+    /// The way back.
+    back: (Pipe, Schedule<()>),
     /// When the last packet that was handed out has left.
     free_ns: u64,
     came: Came,
@@ -101,6 +112,12 @@ impl Stream {
     #[must_use]
     pub fn run(&self, stop: &dyn Fn() -> bool) -> Option<Came> {
         World::new(*self).run(stop)
+    }
+
+    /// Messages that may wait.
+    fn waiting(&self) -> usize {
+        let many = UNACKNOWLEDGED_BYTES / (self.message_bytes as usize).max(1);
+        if self.reliable { many.clamp(WAITING, UNACKNOWLEDGED_MAX) } else { WAITING }
     }
 
     fn loss(&self) -> Loss {
@@ -126,6 +143,10 @@ impl World {
         let config = Config {
             packet_bytes_max: PACKET_BYTES,
             rate_bits_per_s: Some(stream.rate_bits_per_s),
+            reliable: stream.reliable.then(|| ReliableConfig {
+                controller: ControllerConfig::Fixed { rate_bits_per_s: stream.rate_bits_per_s },
+                ..ReliableConfig::default()
+            }),
             ..Config::default()
         };
         let mut target = Endpoint::new(config, keys, stream.seed);
@@ -137,6 +158,7 @@ impl World {
         let source = Endpoint::new(config, Arc::new(KeyTable::new(0)), stream.seed + 1);
         let path = PipeConfig { delay_ns: DELAY_NS, loss: stream.loss(), ..PipeConfig::default() };
         Self {
+            back: (Pipe::new(path.clone(), stream.seed, 1), Schedule::default()),
             pipe: Pipe::new(path, stream.seed, 0),
             stream,
             source,
@@ -160,7 +182,8 @@ impl World {
             if events.is_multiple_of(ASK_EVERY) && stop() {
                 return None;
             }
-            while now_ns < self.stream.duration_ns && self.source.stats().messages_waiting < WAITING
+            while now_ns < self.stream.duration_ns
+                && self.source.stats().messages_waiting < self.stream.waiting()
             {
                 let id = self.came.messages;
                 let offset = id % places.max(1) * u64::from(self.stream.message_bytes);
@@ -190,8 +213,18 @@ impl World {
                 }
                 continue;
             }
-            let times =
-                [self.source.poll_timeout(), self.target.poll_timeout(), self.in_flight.next_ns()];
+            if self.target.poll_transmit(now_ns, BURST_PACKETS, &mut runs).is_some() {
+                for run in runs.drain(..) {
+                    (0..run.len()).for_each(|at| self.answer(now_ns, &run, at));
+                }
+                continue;
+            }
+            let times = [
+                self.source.poll_timeout(),
+                self.target.poll_timeout(),
+                self.in_flight.next_ns(),
+                self.back.1.next_ns(),
+            ];
             let Some(next_ns) = times.into_iter().flatten().min() else { break };
             now_ns = now_ns.max(next_ns);
             while let Some(index) = self.in_flight.pop_due(now_ns) {
@@ -199,13 +232,21 @@ impl World {
                 self.target.on_datagram(now_ns, address(1), packet);
                 self.in_flight.remove(index);
             }
+            while let Some(index) = self.back.1.pop_due(now_ns) {
+                let packet = &self.back.1.packet(index).bytes;
+                self.source.on_datagram(now_ns, address(2), packet);
+                self.back.1.remove(index);
+            }
             self.source.on_timeout(now_ns);
             self.target.on_timeout(now_ns);
             while let Some(done) = self.target.poll_done() {
                 self.count(&done);
+                self.came.sent_ns = now_ns;
             }
         }
-        self.came.sent_ns = self.free_ns;
+        if !self.stream.reliable {
+            self.came.sent_ns = self.free_ns;
+        }
         Some(self.came)
     }
 
@@ -220,6 +261,21 @@ impl World {
             self.came.lost_packets += 1;
         } else if let Some(passed) = self.pipe.pass(now_ns, bytes as u64, &faults) {
             self.in_flight.insert(passed.release_ns, (), fill);
+        }
+    }
+
+    /// A packet of the target leaves.
+    fn answer(&mut self, now_ns: u64, run: &Run, at: usize) {
+        let bytes = run.packet_bytes(at);
+        let (pipe, in_flight) = &mut self.back;
+        let faults = pipe.draw(bytes as u64);
+        let passed = if faults.is_lost { None } else { pipe.pass(now_ns, bytes as u64, &faults) };
+        if let Some(passed) = passed {
+            in_flight.insert(passed.release_ns, (), |packet| {
+                packet.resize(bytes, 0);
+                let written = run.emit(at, packet);
+                packet.truncate(written);
+            });
         }
     }
 
@@ -249,6 +305,7 @@ mod tests {
 
     const STREAM: Stream = Stream {
         verb: Verb::WriteRecord,
+        reliable: false,
         message_bytes: 100_000,
         rate_bits_per_s: 500_000_000,
         loss: 0.0,
@@ -281,5 +338,18 @@ mod tests {
         assert!(sent.placed_bytes * 10 < came.placed_bytes * 9, "{sent:?}");
         assert_eq!(lossy.run(&|| false), Some(came), "the same seed");
         assert_eq!(lossy.run(&|| true), None);
+    }
+
+    #[test]
+    fn a_reliable_message_comes_whole_and_costs_what_was_lost() {
+        let rate = |loss| {
+            let reliable = Stream { verb: Verb::Send, reliable: true, loss, ..STREAM };
+            let came = reliable.run(&|| false).expect("not stopped");
+            assert_eq!((came.whole, came.partial), (came.messages, 0), "{came:?}");
+            came.goodput_bits_per_s()
+        };
+        let (lossless, lossy) = (rate(0.0), rate(0.02));
+        assert!(lossless > 0.85 * 500e6, "{lossless}");
+        assert!((0.85 * lossless..lossless).contains(&lossy), "{lossy} of {lossless}");
     }
 }

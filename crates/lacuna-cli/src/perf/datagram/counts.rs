@@ -95,7 +95,7 @@ impl Counted {
     }
 
     /// With the group that the messages went to, if they did.
-    pub(super) fn of_group(self, args: &ClientArgs) -> Self {
+    pub(super) fn with_group(self, args: &ClientArgs) -> Self {
         let group_repairs = args.group.map(|_| !args.no_group_repair);
         Self { group: args.group.map(group::name), group_repairs, ..self }
     }

@@ -254,6 +254,6 @@ pub(super) fn facts(
         },
         auto: None,
         rc: None,
-        datagrams: Some(Counted::of_client(args.peers, stats).of_group(args)),
+        datagrams: Some(Counted::of_client(args.peers, stats).with_group(args)),
     }
 }

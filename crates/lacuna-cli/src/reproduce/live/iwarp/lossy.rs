@@ -85,7 +85,7 @@ impl Setting {
         let Cell { scheme, message_bytes, .. } = *cell;
         let time_ms = self.time.as_millis();
         let (verb, payload_bytes) = match scheme {
-            Scheme::Send => ("send", SEND_BYTES),
+            Scheme::Send | Scheme::Reliable => ("send", SEND_BYTES),
             Scheme::WriteRecord => ("write-record", RECORD_BYTES),
             Scheme::Fragments(_) => {
                 return [
@@ -96,11 +96,12 @@ impl Setting {
                 ];
             }
         };
+        let qp = if scheme == Scheme::Reliable { "rd" } else { "ud" };
         let inflight = (IN_FLIGHT_BYTES / u64::from(message_bytes)).clamp(4, 512);
         [
             "perf server --once -q --json".to_owned(),
             format!(
-                "perf client {SERVER} -q --json --qp ud --verb {verb} --size {message_bytes} --inflight {inflight} --mtu {payload_bytes} --rate {RATE_BITS_PER_S}bit --duration {time_ms}ms"
+                "perf client {SERVER} -q --json --qp {qp} --verb {verb} --size {message_bytes} --inflight {inflight} --mtu {payload_bytes} --rate {RATE_BITS_PER_S}bit --duration {time_ms}ms"
             ),
         ]
     }
@@ -114,7 +115,7 @@ fn read(cell: &Cell, printed: &Printed) -> Result<Result<CameInDatagrams, String
     }
     let came = match cell.scheme {
         Scheme::Fragments(_) => client.last_object().map(|brought| of_datagrams(cell, &brought)),
-        Scheme::Send | Scheme::WriteRecord => match client.last_object() {
+        Scheme::Send | Scheme::Reliable | Scheme::WriteRecord => match client.last_object() {
             Some(PerfResult { interrupted: true, why: Some(why), .. }) => return Ok(Err(why)),
             perf => perf.as_ref().and_then(of_perf),
         },
