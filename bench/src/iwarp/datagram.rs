@@ -347,6 +347,7 @@ impl End for Reader {
 pub(super) fn queue_pair(local: IpAddr, packet_bytes: usize) -> Result<QueuePair> {
     let bind = local.into();
     let config = ContextConfig { bind, progress: Progress::Manual, ..ContextConfig::default() };
-    let settings = Settings { bind, packet_bytes, ..Settings::default() };
+    // Echoes count datagrams, so nothing but messages may leave; TCP has no pace over loopback either.
+    let settings = Settings { bind, packet_bytes, controller: None, ..Settings::default() };
     Ok(Context::new(config)?.datagram_queue_pair(&settings)?)
 }
