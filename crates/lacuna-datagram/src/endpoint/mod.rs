@@ -487,6 +487,10 @@ impl Endpoint {
         while let Some(peer) = self.outgoing.poll_word() {
             self.say_now(peer);
         }
+        if to.is_none() && !self.control.is_empty() {
+            // Nothing was left of what it stood behind.
+            return self.poll_transmit(now_ns, packets_max, runs);
+        }
         self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
         to
     }
