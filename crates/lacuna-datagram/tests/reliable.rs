@@ -269,7 +269,7 @@ fn every_message_comes_once_and_in_order() {
 }
 
 #[test]
-#[ignore = "a minute"]
+#[ignore = "half a minute; .ci/long runs it"]
 fn every_message_comes_once_and_in_order_for_longer() {
     for seed in 0..50 {
         run(seed, 4_000, Net { loss_ppm: 50_000, late_ppm: 500_000 });
