@@ -163,3 +163,26 @@ fn a_message_ends_by_its_deadline_wherever_it_waits() {
     let done = pair.source.poll_done().unwrap();
     assert_eq!((done.id, done.status), (5, Err(Failure::Deadline)));
 }
+
+#[test]
+fn no_work_request_completes_while_packets_are_made_of_its_bytes() {
+    let mut pair = Pair::new(Config::default());
+    pair.send(0, 100);
+    let mut runs: Vec<Run> = Vec::new();
+    assert!(pair.source.poll_transmit(0, 64, &mut runs).is_some());
+    let late = SendWork {
+        deadline_ns: Some(MS),
+        ..SendWork::new(7, pair.to, Verb::Send { data: vec![1; 100].into() })
+    };
+    pair.source.post_send(0, late).unwrap();
+    // Not by being handed out, by a deadline, or by the end of the queue pair.
+    pair.source.on_timeout(MS);
+    pair.send(MS, 100);
+    pair.source.close();
+    assert_eq!((pair.source.poll_done(), pair.source.open_sends()), (None, 3));
+    pair.source.on_emitted();
+    let all: Vec<_> = std::iter::from_fn(|| pair.source.poll_done()).collect();
+    let statuses: Vec<_> = all.iter().map(|done| done.status).collect();
+    assert_eq!(statuses, [Ok(()), Err(Failure::Deadline), Err(Failure::Flushed)]);
+    assert_eq!(pair.source.open_sends(), 0);
+}

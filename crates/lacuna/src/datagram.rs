@@ -258,7 +258,11 @@ impl Drop for Owner {
         }
         if self.shared.sink.is_some() {
             // What was posted goes with it, and the completion queue is told.
-            self.shared.lock().close();
+            let mut endpoint = self.shared.lock();
+            // Nobody makes packets any more.
+            endpoint.on_emitted();
+            endpoint.close();
+            drop(endpoint);
             self.shared.notify();
         }
     }

@@ -101,6 +101,8 @@ pub struct Endpoint {
     left: Vec<Left>,
     next_read: u32,
     random: u64,
+    /// Packets are being made of what was polled.
+    is_emitting: bool,
     is_closed: bool,
     stats: Stats,
 }
@@ -128,6 +130,7 @@ impl Endpoint {
             left: Vec::new(),
             next_read,
             random,
+            is_emitting: false,
             is_closed: false,
             stats: Stats::default(),
             config,
@@ -383,6 +386,7 @@ impl Endpoint {
     #[must_use]
     pub fn open_sends(&self) -> usize {
         self.outgoing.messages()
+            + self.left.len()
             + self.reads.len()
             + self.reliable.as_ref().map_or(0, Reliable::messages)
     }
@@ -462,7 +466,28 @@ impl Endpoint {
 
     /// The next packets for one address, at most so many, or two where a word about them goes with one; none of none.
     /// `runs` gets them.
+    /// What the last call gave has been made into packets by now, or never will be ([`Endpoint::on_emitted`]).
     pub fn poll_transmit(
+        &mut self,
+        now_ns: u64,
+        packets_max: usize,
+        runs: &mut Vec<Run>,
+    ) -> Option<SocketAddr> {
+        self.on_emitted();
+        let to = self.poll_runs(now_ns, packets_max, runs);
+        self.is_emitting = to.is_some();
+        self.take_left();
+        to
+    }
+
+    /// What [`Endpoint::poll_transmit`] gave has been made into packets, or never will be. Until then no work request
+    /// completes: packets may be made of its bytes, and who hears that it is done may change them.
+    pub fn on_emitted(&mut self) {
+        self.is_emitting = false;
+        self.take_left();
+    }
+
+    fn poll_runs(
         &mut self,
         now_ns: u64,
         packets_max: usize,
@@ -483,13 +508,12 @@ impl Endpoint {
         }
         let Self { outgoing, peers, left, .. } = self;
         let to = outgoing.poll(now_ns, peers, packets_max, runs, left);
-        self.take_left();
         while let Some(peer) = self.outgoing.poll_word() {
             self.say_now(peer);
         }
         if to.is_none() && !self.control.is_empty() {
             // Nothing was left of what it stood behind.
-            return self.poll_transmit(now_ns, packets_max, runs);
+            return self.poll_runs(now_ns, packets_max, runs);
         }
         self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
         to
@@ -515,6 +539,9 @@ impl Endpoint {
     }
 
     fn take_left(&mut self) {
+        if self.is_emitting {
+            return;
+        }
         for Left { id, peer, operation, status, bytes, is_signaled } in self.left.drain(..) {
             self.stats.messages_sent += u64::from(status.is_ok());
             if is_signaled || status.is_err() {

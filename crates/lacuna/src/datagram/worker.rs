@@ -210,6 +210,9 @@ impl Worker {
             has_any |= is_sent;
             packets += self.sent - sent_before;
             endpoint = shared.lock();
+            if self.to.is_none() {
+                endpoint.on_emitted();
+            }
             if !is_sent || packets >= turn_packets {
                 break;
             }
