@@ -37,6 +37,7 @@ mod peers;
 mod reads;
 mod reliable;
 mod run;
+mod silence;
 mod work;
 
 pub use config::Config;

@@ -5,9 +5,13 @@
 //! away, and what comes after the READ is over finds nothing. The number of a READ is the queue pair's, not the
 //! peer's. The peer stays known until its READs are over, though its handle is given back.
 //!
+//! An answer of which a segment is lost ends by silence (`silence.rs`). If all of it is lost, or the question, the
+//! deadline ends it.
+//!
 //! Invariant: bytes go into the memory of an open READ of the peer that answers, and nowhere else.
 
 use crate::peers::PeerId;
+use crate::silence::Silence;
 use crate::work::{Done, Failure, Operation};
 use lacuna_path::ranges::Ranges;
 use lacuna_place::region::Slices;
@@ -23,6 +27,10 @@ struct OpenRead {
     came: Ranges,
     bytes: u64,
     deadline_ns: Option<u64>,
+    /// Since the first segment of an answer that may lose some.
+    silence: Option<Silence>,
+    /// When it is looked at because of that.
+    looks_ns: u64,
 }
 
 /// See the module's text.
@@ -30,6 +38,8 @@ struct OpenRead {
 pub(crate) struct Reads {
     open: HashMap<u32, OpenRead>,
     deadlines: BTreeSet<(u64, u32)>,
+    /// When it is looked whether an answer still comes, of each that has begun.
+    silences: BTreeSet<(u64, u32)>,
     /// How many are open of a peer.
     of_peer: HashMap<PeerId, usize>,
     /// Peers whose last READ is over, until that was asked for.
@@ -51,7 +61,17 @@ impl Reads {
         deadline_ns: Option<u64>,
     ) {
         let came = Ranges::default();
-        let read = OpenRead { id, peer, sink, into, came, bytes: 0, deadline_ns };
+        let read = OpenRead {
+            id,
+            peer,
+            sink,
+            into,
+            came,
+            bytes: 0,
+            deadline_ns,
+            silence: None,
+            looks_ns: 0,
+        };
         self.deadlines.extend(deadline_ns.map(|ns| (ns, number)));
         self.open.insert(number, read);
         *self.of_peer.entry(peer).or_default() += 1;
@@ -66,6 +86,7 @@ impl Reads {
     /// A segment of an answer came; `None` if it answers nothing.
     pub(crate) fn on_answer(
         &mut self,
+        now_ns: u64,
         peer: PeerId,
         tagged: &Tagged,
         payload: &[u8],
@@ -86,6 +107,13 @@ impl Reads {
         read.into.write(range.start, payload).ok()?;
         read.bytes += payload.len() as u64;
         read.came.add(range);
+        match &mut read.silence {
+            Some(silence) => silence.on_segment(now_ns),
+            None => {
+                read.looks_ns = read.silence.insert(Silence::new(now_ns)).due_ns();
+                self.silences.insert((read.looks_ns, tagged.number));
+            }
+        }
         if read.bytes == read.into.len() {
             done.extend(self.close(tagged.number, Ok(())));
         }
@@ -138,7 +166,8 @@ impl Reads {
 
     /// A READ is over.
     pub(crate) fn close(&mut self, number: u32, status: Result<(), Failure>) -> Option<Done> {
-        let OpenRead { id, peer, bytes, deadline_ns, .. } = self.open.remove(&number)?;
+        let OpenRead { id, peer, bytes, deadline_ns, looks_ns, .. } = self.open.remove(&number)?;
+        self.silences.remove(&(looks_ns, number));
         if let Some(ns) = deadline_ns {
             self.deadlines.remove(&(ns, number));
         }
@@ -159,7 +188,8 @@ impl Reads {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.deadlines.first().map(|(ns, _)| *ns)
+        let first = |times: &BTreeSet<(u64, u32)>| times.first().map(|(ns, _)| *ns);
+        [first(&self.deadlines), first(&self.silences)].into_iter().flatten().min()
     }
 
     /// Ends the READs whose time is over.
@@ -168,6 +198,18 @@ impl Reads {
             self.deadlines.first().copied().filter(|(ns, _)| *ns <= now_ns)
         {
             done.extend(self.close(number, Err(Failure::Deadline)));
+        }
+        while let Some((ns, number)) =
+            self.silences.first().copied().filter(|(ns, _)| *ns <= now_ns)
+        {
+            self.silences.remove(&(ns, number));
+            let Some(read) = self.open.get_mut(&number) else { continue };
+            read.looks_ns = read.silence.map_or(0, |silence| silence.due_ns());
+            if read.looks_ns <= now_ns {
+                done.extend(self.close(number, Err(Failure::Lost)));
+            } else {
+                self.silences.insert((read.looks_ns, number));
+            }
         }
     }
 

@@ -108,6 +108,9 @@ pub enum Failure {
     /// The queue pair was closed before it was done.
     #[error("the queue pair was flushed")]
     Flushed,
+    /// A part of what a READ asked for was lost: its answer ended without it. Retryable.
+    #[error("a part of the answer was lost")]
+    Lost,
     /// The peer said nothing for too long. Retryable, once the peer was reset.
     #[error("the peer says nothing")]
     Unreachable,

@@ -29,7 +29,8 @@ impl Pair {
             vec![0; 1 << 20],
             RegionConfig { has_validity: false, is_exclusive: false },
         );
-        let access = Access { rights: Rights::REMOTE_WRITE, scope: Scope::Any };
+        let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let access = Access { rights, scope: Scope::Any };
         keys.register(&region, 0..1 << 20, access, || KEY).unwrap();
         let target = Endpoint::new(Config::default(), keys, 1);
         let mut source = Endpoint::new(config, Arc::new(KeyTable::new(2)), 2);
@@ -55,19 +56,7 @@ impl Pair {
 
     /// What leaves the source now.
     fn packets(&mut self, now_ns: u64) -> Vec<Vec<u8>> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut packets = Vec::new();
-        while self.source.poll_transmit(now_ns, 64, &mut runs).is_some() {
-            for run in runs.drain(..) {
-                for at in 0..run.len() {
-                    let mut packet = vec![0; run.packet_bytes(at)];
-                    let bytes = run.emit(at, &mut packet);
-                    packet.truncate(bytes);
-                    packets.push(packet);
-                }
-            }
-        }
-        packets
+        packets_of(&mut self.source, now_ns)
     }
 
     fn arrive(&mut self, now_ns: u64, packet: &[u8]) {
@@ -77,6 +66,23 @@ impl Pair {
     fn done(&mut self) -> Vec<Done> {
         std::iter::from_fn(|| self.target.poll_done()).collect()
     }
+}
+
+/// What leaves an end now.
+fn packets_of(endpoint: &mut Endpoint, now_ns: u64) -> Vec<Vec<u8>> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut packets = Vec::new();
+    while endpoint.poll_transmit(now_ns, 64, &mut runs).is_some() {
+        for run in runs.drain(..) {
+            for at in 0..run.len() {
+                let mut packet = vec![0; run.packet_bytes(at)];
+                let bytes = run.emit(at, &mut packet);
+                packet.truncate(bytes);
+                packets.push(packet);
+            }
+        }
+    }
+    packets
 }
 
 #[test]
@@ -185,4 +191,33 @@ fn no_work_request_completes_while_packets_are_made_of_its_bytes() {
     let statuses: Vec<_> = all.iter().map(|done| done.status).collect();
     assert_eq!(statuses, [Ok(()), Err(Failure::Deadline), Err(Failure::Flushed)]);
     assert_eq!(pair.source.open_sends(), 0);
+}
+
+#[test]
+fn a_read_of_which_a_part_is_lost_ends_by_silence() {
+    let mut pair = Pair::new(Config::default());
+    let into = Slices::new([(pair.region.clone(), Stride::of_range(0..20_000))]).unwrap();
+    for id in 0..2 {
+        let verb = Verb::Read { into: into.clone(), from: Target { key: KEY, offset: 0 } };
+        let deadline_ns = Some(1_000 * MS);
+        let work = SendWork { deadline_ns, ..SendWork::new(id, pair.to, verb) };
+        pair.source.post_send(0, work).unwrap();
+    }
+    for question in pair.packets(0) {
+        pair.arrive(0, &question);
+    }
+    let answers = packets_of(&mut pair.target, 0);
+    // The third segment of the first answer is lost.
+    for (_, answer) in answers.iter().enumerate().filter(|(at, _)| *at != 2) {
+        pair.source.on_datagram(MS, address(2), answer);
+    }
+    let done = pair.source.poll_done().unwrap();
+    assert_eq!((done.id, done.status, done.bytes), (1, Ok(()), 20_000));
+    let due_ns = pair.source.poll_timeout().unwrap();
+    assert!(due_ns < 100 * MS);
+    pair.source.on_timeout(due_ns);
+    let done = pair.source.poll_done().unwrap();
+    assert_eq!((done.id, done.status), (0, Err(Failure::Lost)));
+    assert!(done.bytes > 15_000 && done.bytes < 20_000);
+    assert_eq!(pair.source.stats().messages_open, 0);
 }

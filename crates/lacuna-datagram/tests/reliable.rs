@@ -8,6 +8,7 @@ use lacuna_datagram::{
 use lacuna_link::SplitMix64;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::region::{Access, KeyTable, Region, RegionConfig, Rights, Scope, Slices, Stride};
+use lacuna_wire::ddp::{self, About, ControlFrame, Segment, Space, Untagged, emit_control};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -419,6 +420,38 @@ fn a_source_that_begins_anew_is_taken_and_a_target_that_did_is_an_error() {
         assert!(world.hosts[0].endpoint.poll_done().is_none(), "nothing is delivered");
     }
     panic!("it never ended");
+}
+
+#[test]
+fn forged_beginnings_leave_half_of_the_streams_to_sources_that_are_there() {
+    let reliable = ReliableConfig { streams_max: 40, ..ReliableConfig::default() };
+    let net = Net { loss_ppm: 0, late_ppm: 0 };
+    let mut world = World::new(12, 3, net, reliable);
+    for host in 0..200u8 {
+        let about = About { space: Space::Reliable, number: 7 };
+        let mut frames = Vec::new();
+        emit_control(&ControlFrame::Begin { about, instance: 5, token: 0 }, &mut frames);
+        let header = Untagged {
+            operation: ddp::Operation::Control,
+            is_reliable: false,
+            group: 0,
+            number: 0,
+            length: frames.len() as u32,
+            place: 0,
+        };
+        let segment = Segment::Untagged(header);
+        let mut packet = vec![0; segment.packet_bytes(frames.len())];
+        segment.emit_packet(&frames, &mut packet);
+        let from = SocketAddr::from(([10, 9, 9, host], 7407));
+        world.hosts[1].endpoint.on_datagram(world.now_ns, from, &packet);
+    }
+    assert_eq!(world.hosts[1].endpoint.stats().streams, 20);
+    for _ in 0..60 {
+        world.post();
+    }
+    while !world.is_over() {
+        world.step();
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Endpoint {
         }
         let taken = match segment {
             Segment::Tagged(tagged) if tagged.flags.is_answer => {
-                self.on_answer(from, &tagged, payload)
+                self.on_answer(now_ns, from, &tagged, payload)
             }
             Segment::Tagged(tagged) => {
                 let space = if tagged.group == 0 { Space::Records } else { Space::GroupRecords };
@@ -159,6 +159,7 @@ impl Endpoint {
 
     fn on_answer(
         &mut self,
+        now_ns: u64,
         from: SocketAddr,
         tagged: &Tagged,
         payload: &[u8],
@@ -167,7 +168,7 @@ impl Endpoint {
         let answered = self
             .peers
             .find(from)
-            .and_then(|peer| self.reads.on_answer(peer, tagged, payload, &mut self.done));
+            .and_then(|peer| self.reads.on_answer(now_ns, peer, tagged, payload, &mut self.done));
         answered.ok_or((Discard::Late, about))
     }
 

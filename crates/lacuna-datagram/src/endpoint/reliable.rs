@@ -113,16 +113,16 @@ impl Endpoint {
             Err(Some(discard)) => Err(discard),
             Err(None) => {
                 let about = About { space: Space::Reliable, number };
-                self.ask(now_ns, from, about, (0, 0), datagram_bytes);
+                self.ask(from, about, (0, 0), datagram_bytes);
                 Err(Discard::Stranger)
             }
         })
     }
 
-    /// Asks a source where its messages begin, if that is not too much.
+    /// Asks a source where its messages begin. No more is said than was heard, so who forges questions gains nothing;
+    /// and no limit of their number keeps the true source from being asked.
     fn ask(
         &mut self,
-        now_ns: u64,
         from: SocketAddr,
         about: About,
         known: (u32, u64),
@@ -130,9 +130,7 @@ impl Endpoint {
     ) {
         let frames = reliable::ask(about, known);
         let bytes = ddp::UNTAGGED_HEADER_BYTES + frames.len() + ddp::TRAILER_BYTES;
-        if self.control.len() < CONTROL_MAX
-            && self.errors.may_tell(now_ns, from, (bytes, datagram_bytes))
-        {
+        if self.control.len() < CONTROL_MAX && bytes <= datagram_bytes {
             self.control.push_back((from, frames));
         }
     }
@@ -156,7 +154,7 @@ impl Endpoint {
                 streams.on_begin(now_ns, peers, host, (number, instance), (token, datagram_bytes))
             });
             if let Some(known) = asked.flatten() {
-                self.ask(now_ns, from, about, known, datagram_bytes);
+                self.ask(from, about, known, datagram_bytes);
             }
             return;
         }

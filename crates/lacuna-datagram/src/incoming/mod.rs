@@ -388,7 +388,7 @@ impl Incoming {
             });
             let mut rows = Vec::new();
             match open {
-                Some(open) if now_ns < open.last_ns + ARRIVING_NS => {
+                Some(open) if now_ns < open.silence.last_ns + ARRIVING_NS => {
                     self.gaps.postpone(now_ns, which);
                     continue;
                 }
@@ -501,7 +501,7 @@ impl Incoming {
             return Err(Discard::Busy);
         }
         let bytes = place_it(open, merged)?;
-        open.on_segment(now_ns);
+        open.silence.on_segment(now_ns);
         open.add(place, bytes);
         if open.bytes == u64::from(open.length) {
             self.close(peer, at, Ended::Whole, done);
@@ -584,7 +584,7 @@ impl Incoming {
         for _ in 0..self.turns.len().min(LOOKS_MAX) {
             let Some((other, numbered, number)) = self.turns.pop_front() else { break };
             let Some(at) = self.find(other, numbered, number) else { continue };
-            let last_ns = self.sources[&other.index].opens[at].last_ns;
+            let last_ns = self.sources[&other.index].opens[at].silence.last_ns;
             if other != peer && last_ns + RESTING_NS <= now_ns {
                 self.counts.evicted += 1;
                 self.close(other, at, Ended::Evicted, done);

@@ -2,23 +2,13 @@
 
 use crate::groups::OPEN_NS;
 use crate::peers::Numbered;
+use crate::silence::Silence;
 use crate::work::{Ended, RecvWork};
 use lacuna_path::ranges::Ranges;
 use std::ops::Range;
 
-/// Silence is this many times what segments were apart.
-const SILENCE_INTERVALS: u64 = 4;
-/// The least silence: how long a busy host, or a source that serves many in turns, may let a message rest.
-const SILENCE_NS_MIN: u64 = 10_000_000;
-/// The most: however slow the source is, a message of which a segment is lost holds its place no longer.
-const SILENCE_NS_MAX: u64 = 1_000_000_000;
-/// Silence before two segments were seen: longer than the pauses of slow senders.
-const SILENCE_NS_UNKNOWN: u64 = 50_000_000;
 /// How long the segments of a message may be overtaken by later messages.
 pub(super) const OVERTAKEN_NS: u64 = 1_000_000;
-/// What a long interval loses with each shorter one after it: 1 / 2^this.
-const INTERVAL_SHIFT: u32 = 3;
-
 /// Where an open message goes.
 #[derive(Debug)]
 pub(super) enum Goal {
@@ -34,9 +24,7 @@ pub(super) struct Open {
     pub(super) length: u32,
     pub(super) came: Ranges,
     pub(super) bytes: u64,
-    pub(super) last_ns: u64,
-    /// The longest interval between segments, of late.
-    pub(super) interval_ns: Option<u64>,
+    pub(super) silence: Silence,
     /// When it is looked at.
     pub(super) armed_ns: u64,
     /// When a later message of the source came first.
@@ -62,8 +50,7 @@ impl Open {
             length,
             came: Ranges::default(),
             bytes: 0,
-            last_ns: now_ns,
-            interval_ns: None,
+            silence: Silence::new(now_ns),
             armed_ns: u64::MAX,
             overtaken_ns: None,
             missed: 0,
@@ -88,30 +75,17 @@ impl Open {
         merged
     }
 
-    pub(super) fn on_segment(&mut self, now_ns: u64) {
-        // Those that came in one bundle say nothing about time.
-        let interval_ns = now_ns.saturating_sub(self.last_ns);
-        if interval_ns > 0 {
-            self.interval_ns = Some(match self.interval_ns {
-                None => interval_ns,
-                Some(longest) => interval_ns.max(longest - (longest >> INTERVAL_SHIFT)),
-            });
-        }
-        self.last_ns = now_ns;
-    }
-
     /// When it is closed if nothing more comes, and why then.
     pub(super) fn due(&self) -> (u64, Ended) {
-        let silence_ns = self.interval_ns.map_or(SILENCE_NS_UNKNOWN, |interval_ns| {
-            interval_ns.saturating_mul(SILENCE_INTERVALS).clamp(SILENCE_NS_MIN, SILENCE_NS_MAX)
-        });
+        let Silence { last_ns, .. } = self.silence;
         if self.is_of_group {
-            return (self.last_ns.saturating_add(silence_ns.max(OPEN_NS)), Ended::Silence);
+            let open_ns = self.silence.ns().max(OPEN_NS);
+            return (last_ns.saturating_add(open_ns), Ended::Silence);
         }
-        let silent_ns = self.last_ns.saturating_add(silence_ns);
+        let silent_ns = self.silence.due_ns();
         match self.overtaken_ns {
             Some(ns) if ns + OVERTAKEN_NS < silent_ns => {
-                ((ns + OVERTAKEN_NS).max(self.last_ns), Ended::Accounted)
+                ((ns + OVERTAKEN_NS).max(last_ns), Ended::Accounted)
             }
             _ => (silent_ns, Ended::Silence),
         }

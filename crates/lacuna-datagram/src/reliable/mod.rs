@@ -3,7 +3,7 @@
 //! A *stream* is made for a peer with the first message, by one packet that says where its numbers begin, and is
 //! dropped when it was idle for a while; nothing is negotiated. Both directions are streams of their own. A
 //! source that begins anew, such as a program that was started again, is asked for a token first, so that
-//! old or forged packets end nothing.
+//! old or forged packets end nothing; so is every source once half of the streams are taken.
 //!
 //! A peer that stays silent, or that has lost what it knew, is in *error*: what was posted to it ends, and nothing can
 //! be posted until the application resets it. The queue pair goes on with all others. (RDMA's RD puts
@@ -49,7 +49,7 @@ pub struct ReliableConfig {
     pub controller: ControllerConfig,
     /// A peer that says nothing for so long, while something is to be acknowledged, is in error.
     pub silence_ns: u64,
-    /// Peers with streams at a time.
+    /// Peers with streams at a time. Once half of them are taken, a source that begins is asked whether it is there.
     pub streams_max: usize,
 }
 
@@ -258,12 +258,18 @@ impl Reliable {
         (number, instance): (u32, u32),
         (token, datagram_bytes): (u64, usize),
     ) -> Option<(u32, u64)> {
+        let stream = self.stream(host.peer);
+        let known = stream.and_then(|stream| stream.into.as_ref());
+        let expected = self.token(host.address, instance, known.map_or(0, |into| into.record));
+        // Half of the streams are for sources that answer, so forged ones cannot take all.
+        let is_crowded = self.streams.len() >= self.config.streams_max / 2;
+        if stream.is_none() && is_crowded && token != expected {
+            return Some((0, expected));
+        }
         if !self.make(now_ns, peers, host.peer) {
             return None;
         }
         let record = self.draw();
-        let known = self.stream(host.peer).and_then(|stream| stream.into.as_ref());
-        let expected = known.map_or(0, |into| self.token(host.address, instance, into.record));
         let stream = self.streams.get_mut(&host.peer.index)?;
         if let Some(into) = &mut stream.into {
             if into.instance == instance {
@@ -279,7 +285,7 @@ impl Reliable {
             into.end(host);
         }
         let mut into = StreamIn::new(now_ns, (instance, number), record);
-        into.is_verified = stream.into.is_some();
+        into.is_verified = token == expected;
         into.hear(datagram_bytes);
         stream.into = Some(into);
         self.after(host.peer.index);

@@ -109,6 +109,7 @@ pub(super) fn failure_of(failure: &datagram::Failure) -> Failure {
     let code = match failure {
         datagram::Failure::Deadline => outcome::DEADLINE,
         datagram::Failure::Flushed
+        | datagram::Failure::Lost
         | datagram::Failure::Unreachable
         | datagram::Failure::Restarted
         | datagram::Failure::Peer(_) => outcome::PEER,

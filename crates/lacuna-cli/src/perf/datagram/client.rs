@@ -141,7 +141,12 @@ impl<'a> Requests<'a> {
     ) -> Result<(), Failure> {
         let lost_bytes = self.args.size.saturating_sub(done.bytes);
         let is_whole = done.status.is_ok();
-        tally.count(if is_whole { Reason::Whole } else { Reason::Deadline }, lost_bytes);
+        let reason = match done.status {
+            Ok(()) => Reason::Whole,
+            Err(datagram::Failure::Lost) => Reason::Accounted,
+            Err(_) => Reason::Deadline,
+        };
+        tally.count(reason, lost_bytes);
         tally.missed += u64::from(done.bytes == 0);
         let Some(into) = self.into.filter(|_| self.args.validate) else { return Ok(()) };
         into.read(self.sink(line, number), &mut self.checked).map_err(local)?;
@@ -182,7 +187,7 @@ impl Operations for Requests<'_> {
         let Some(of_line) = self.in_flight.remove(&done.id) else { return Ok(None) };
         self.free.push_back(line);
         match (done.status, self.args.verb) {
-            (Ok(()) | Err(datagram::Failure::Deadline), Verb::Read) => {
+            (Ok(()) | Err(datagram::Failure::Deadline | datagram::Failure::Lost), Verb::Read) => {
                 self.on_read(line, of_line, &done, tally)?;
             }
             (Ok(()), _) => {}
