@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod deadlines;
 mod discard;
 mod endpoint;
 mod errors;

@@ -9,6 +9,7 @@
 //!
 //! Invariants: an entry is in `fresh`, in `ready` or in `waiting`, once; a message's packets leave in order.
 
+use crate::deadlines::Deadlines;
 use crate::feedback::Feedback;
 use crate::groups::Kepts;
 use crate::peers::{PeerId, Peers};
@@ -157,8 +158,7 @@ pub(crate) struct Outgoing {
     /// Turns of `fresh` since the last one of `ready`.
     fresh_in_row: u32,
     waiting: BTreeSet<(u64, u32)>,
-    /// Entries with messages that are given up at a time.
-    deadlines: BTreeSet<(u64, u32)>,
+    deadlines: Deadlines,
     messages: usize,
     /// Peers that are to hear now up to where was sent.
     words: VecDeque<PeerId>,
@@ -178,7 +178,7 @@ impl Outgoing {
             ready: VecDeque::new(),
             fresh_in_row: 0,
             waiting: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             messages: 0,
             words: VecDeque::new(),
             kepts: Kepts::default(),
@@ -233,7 +233,9 @@ impl Outgoing {
             self.waiting.remove(&(ns, index));
             self.fresh.push_back(index);
         }
-        self.deadlines.extend(message.deadline_ns.map(|ns| (ns, index)));
+        if let Some(ns) = message.deadline_ns {
+            self.deadlines.add(ns, index);
+        }
         entry.queue.push_back(message);
         self.messages += 1;
         true
@@ -274,9 +276,7 @@ impl Outgoing {
 
     /// Ends messages whose time is over, wherever they wait.
     pub(crate) fn on_timeout(&mut self, now_ns: u64, left: &mut Vec<Left>) {
-        while let Some((_, index)) = self.deadlines.first().copied().filter(|(ns, _)| *ns <= now_ns)
-        {
-            self.deadlines.pop_first();
+        while let Some(index) = self.deadlines.pop_due(now_ns) {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             let peer = entry.peer;
             let before = entry.queue.len();
@@ -349,7 +349,7 @@ impl Outgoing {
                 if is_late || message.next >= message.end {
                     let Some(message) = entry.queue.pop_front() else { break };
                     if let Some(ns) = message.deadline_ns {
-                        self.deadlines.remove(&(ns, index));
+                        self.deadlines.remove(ns, index);
                     }
                     self.messages -= 1;
                     let status = if is_late { Err(Failure::Deadline) } else { Ok(()) };
@@ -419,7 +419,7 @@ impl Outgoing {
     /// When something may leave that has to wait now; `None` if nothing waits for a time.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         let waiting_ns = self.waiting.first().map(|(ns, _)| *ns);
-        let deadline_ns = self.deadlines.first().map(|(ns, _)| *ns);
+        let deadline_ns = self.deadlines.first();
         [waiting_ns, deadline_ns, self.kepts.poll_timeout()].into_iter().flatten().min()
     }
 

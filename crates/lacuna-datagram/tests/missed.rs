@@ -221,3 +221,22 @@ fn a_read_of_which_a_part_is_lost_ends_by_silence() {
     assert!(done.bytes > 15_000 && done.bytes < 20_000);
     assert_eq!(pair.source.stats().messages_open, 0);
 }
+
+#[test]
+fn of_two_messages_with_one_deadline_the_second_ends_by_it_too() {
+    let mut pair = Pair::new(Config::default());
+    for id in 0..2 {
+        let verb = Verb::Send { data: vec![1; 100].into() };
+        let work = SendWork { deadline_ns: Some(MS), ..SendWork::new(id, pair.to, verb) };
+        pair.source.post_send(0, work).unwrap();
+    }
+    let mut runs: Vec<Run> = Vec::new();
+    // One leaves.
+    assert!(pair.source.poll_transmit(0, 1, &mut runs).is_some());
+    pair.source.on_emitted();
+    assert_eq!(pair.source.poll_timeout(), Some(MS));
+    pair.source.on_timeout(MS);
+    let all: Vec<_> = std::iter::from_fn(|| pair.source.poll_done()).collect();
+    let statuses: Vec<_> = all.iter().map(|done| (done.id, done.status)).collect();
+    assert_eq!(statuses, [(0, Ok(())), (1, Err(Failure::Deadline))]);
+}
