@@ -112,8 +112,12 @@ impl Endpoint {
             Ok(()) => Ok(()),
             Err(Some(discard)) => Err(discard),
             Err(None) => {
-                let about = About { space: Space::Reliable, number };
-                self.ask(from, about, (0, 0), datagram_bytes);
+                // Where there is no room, a beginning would be of no use.
+                let peer = self.peers.find(from);
+                if self.reliable.as_ref().is_some_and(|streams| streams.has_room(peer)) {
+                    let about = About { space: Space::Reliable, number };
+                    self.ask(from, about, (0, 0), datagram_bytes);
+                }
                 Err(Discard::Stranger)
             }
         })
@@ -121,13 +125,7 @@ impl Endpoint {
 
     /// Asks a source where its messages begin. No more is said than was heard, so who forges questions gains nothing;
     /// and no limit of their number keeps the true source from being asked.
-    fn ask(
-        &mut self,
-        from: SocketAddr,
-        about: About,
-        known: (u32, u64),
-        datagram_bytes: usize,
-    ) {
+    fn ask(&mut self, from: SocketAddr, about: About, known: (u32, u64), datagram_bytes: usize) {
         let frames = reliable::ask(about, known);
         let bytes = ddp::UNTAGGED_HEADER_BYTES + frames.len() + ddp::TRAILER_BYTES;
         if self.control.len() < CONTROL_MAX && bytes <= datagram_bytes {

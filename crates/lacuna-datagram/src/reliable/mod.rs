@@ -157,7 +157,7 @@ impl Reliable {
             return true;
         }
         let Some(address) = peers.address(peer) else { return false };
-        if self.streams.len() >= self.config.streams_max {
+        if !self.has_room(None) {
             return false;
         }
         peers.keep(peer, true);
@@ -175,6 +175,12 @@ impl Reliable {
         };
         self.streams.insert(peer.index, stream);
         true
+    }
+
+    /// Whether a source may begin: it has a stream, or one can be made.
+    pub(crate) fn has_room(&self, peer: Option<PeerId>) -> bool {
+        self.streams.len() < self.config.streams_max
+            || peer.is_some_and(|peer| self.stream(peer).is_some())
     }
 
     /// Posts a message; `cancelled` of one that only says why there is none. `false` if there are too many

@@ -73,7 +73,10 @@ pub(crate) struct StreamOut {
     /// The peer has acknowledged something of this instance.
     pub(crate) is_begun: bool,
     /// The peer asks how it begins, with this token.
-    asked: Option<u64>,
+    is_asked: bool,
+    /// What the peer asked with: every word about the beginning carries it from then on, so that the packets of
+    /// the same flight, which the peer does not know yet, do not undo it.
+    token: u64,
     /// Index of the first message.
     first: u64,
     messages: VecDeque<Outstanding>,
@@ -120,7 +123,8 @@ impl StreamOut {
             instance,
             begin: number,
             is_begun: false,
-            asked: None,
+            is_asked: false,
+            token: 0,
             first,
             messages: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -146,7 +150,7 @@ impl StreamOut {
 
     /// Whether nothing is left to be done.
     pub(crate) fn is_idle(&self) -> bool {
-        self.messages.is_empty() && self.asked.is_none()
+        self.messages.is_empty() && !self.is_asked
     }
 
     pub(crate) fn messages(&self) -> usize {
@@ -176,7 +180,10 @@ impl StreamOut {
         if self.is_idle() {
             self.heard_ns = now_ns;
         }
-        self.asked = Some(token);
+        self.is_asked = true;
+        if token != 0 {
+            self.token = token;
+        }
         if !self.is_begun {
             for flying in std::mem::take(&mut self.flight) {
                 self.lose(flying.range);
@@ -187,7 +194,7 @@ impl StreamOut {
 
     /// Whether something would leave if pace and window allow it.
     pub(crate) fn has_data(&self) -> bool {
-        self.asked.is_some() || self.lost.last_end().is_some() || self.has_new()
+        self.is_asked || self.lost.last_end().is_some() || self.has_new()
     }
 
     fn has_new(&self) -> bool {
@@ -206,7 +213,7 @@ impl StreamOut {
 
     /// Packets that may leave now, at most so many; whether there are any.
     pub(crate) fn poll(&mut self, now_ns: u64, packets_max: usize, runs: &mut Vec<Run>) -> bool {
-        let has_any = self.asked.is_some();
+        let has_any = self.is_asked;
         if !self.has_data() {
             self.flow.on_out_of_data();
             return false;
@@ -216,9 +223,9 @@ impl StreamOut {
             self.flow.allowance(now_ns, wire_bytes, packets_max.saturating_sub(1) as u32) as usize;
         if has_any || packets > 0 && !self.is_begun {
             let about = About { space: Space::Reliable, number: self.begin };
-            let token = self.asked.take().unwrap_or(0);
+            self.is_asked = false;
             let mut frames = Vec::new();
-            let begin = ControlFrame::Begin { about, instance: self.instance, token };
+            let begin = ControlFrame::Begin { about, instance: self.instance, token: self.token };
             ddp::emit_control(&begin, &mut frames);
             runs.push(Run::control(frames));
         }
