@@ -347,3 +347,45 @@ fn who_acknowledges_places_that_no_message_has_does_not_get_packets_that_are_non
     assert!(end.pass(MILLISECOND_NS, SECOND_NS) > 0, "it is sent again");
     assert_eq!(end.done().len(), 0, "and not over");
 }
+
+#[test]
+fn a_message_that_a_stranger_who_knows_its_number_contradicts_is_refused_and_the_next_one_comes() {
+    let (mut end, mut peer) = (End::reliable(), End::reliable());
+    for id in 0..4 {
+        peer.receive(0, id);
+    }
+    let to = end.endpoint.peer(host(1)).unwrap();
+    let post = |end: &mut End, id| {
+        let verb = Verb::Send { data: vec![1; 10].into() };
+        end.endpoint.post_send(0, SendWork::new(id, to, verb)).unwrap();
+    };
+    post(&mut end, 0);
+    let first = end.packets(0);
+    let number = first
+        .iter()
+        .find_map(|(_, packet)| match ddp::parse(packet) {
+            Ok((Segment::Untagged(untagged), _)) if untagged.is_reliable => Some(untagged.number),
+            _ => None,
+        })
+        .unwrap();
+    for (_, packet) in &first {
+        peer.endpoint.on_datagram(0, host(0), packet);
+    }
+    // Bytes of the next one, as if it were longer.
+    peer.send(0, host(0), (true, 0), number.wrapping_add(1), (4, 3, 20));
+    for id in 1..3 {
+        post(&mut end, id);
+    }
+    let mut now_ns = 0;
+    let mut statuses = Vec::new();
+    while statuses.len() < 3 && now_ns < 5 * SECOND_NS {
+        exchange(now_ns, [&mut end, &mut peer]);
+        now_ns += MILLISECOND_NS;
+        end.endpoint.on_timeout(now_ns);
+        peer.endpoint.on_timeout(now_ns);
+        statuses.extend(end.done().into_iter().map(|done| (done.id, done.status.is_ok())));
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [(0, true), (1, false), (2, true)]);
+    assert_eq!(peer.done().len(), 2);
+}

@@ -34,6 +34,9 @@ const RANGES_MAX: usize = 1 << 12;
 /// Stretches that an acknowledgement lists; there is room for refusals behind.
 const STRETCHES_MAX: usize = 48;
 const _: () = assert!(STRETCHES_MAX < MissingStretches::MAX);
+/// Segments of a message that contradict what came of it before it is refused: more than somebody who guesses numbers
+/// hits, and what a source soon sends.
+const CONTRADICTIONS_MAX: u32 = 8;
 /// Refusals that go with an acknowledgement.
 const REFUSALS_MAX: usize = 8;
 /// A source that was not verified gets acknowledgements of this many times its bytes (as QUIC has it, RFC 9000, section
@@ -95,6 +98,7 @@ struct Open {
     length: u32,
     is_solicited: bool,
     refused: Option<ControlReason>,
+    contradictions: u32,
 }
 
 #[derive(Debug)]
@@ -207,6 +211,9 @@ impl StreamIn {
         let bytes = segment.payload.len();
         let range = position::segment(index, segment.length, segment.place, bytes as u32);
         if self.came.within(&range).next().is_some() {
+            if !self.came.covers(&range) {
+                self.contradict(index);
+            }
             self.due_now();
             return Err(Discard::Duplicate);
         }
@@ -238,11 +245,18 @@ impl StreamIn {
         }
         let Some(open) = self.open.get_mut(&index) else { return Err(Discard::Busy) };
         if open.length != segment.length {
+            self.contradict(index);
             return Err(Discard::Inconsistent);
         }
         if open.refused.is_none() {
             let merged = bytes_of(&merged, open.length);
-            open.refused = place(host, open, segment, merged)?;
+            match place(host, open, segment, merged) {
+                Ok(refused) => open.refused = refused,
+                Err(discard) => {
+                    self.contradict(index);
+                    return Err(discard);
+                }
+            }
         }
         if open.refused.is_some() {
             self.due_now();
@@ -263,6 +277,17 @@ impl StreamIn {
             self.due_by(now_ns + WAIT_NS);
         }
         Ok(())
+    }
+
+    /// A segment does not fit what came of its message before. One of them is not the source's; which one, nobody
+    /// knows, and the source would send its own for ever.
+    fn contradict(&mut self, index: u64) {
+        let Some(open) = self.open.get_mut(&index) else { return };
+        open.contradictions += 1;
+        if open.contradictions >= CONTRADICTIONS_MAX && open.refused.is_none() {
+            open.refused = Some(ControlReason::Bounds);
+            self.due_now();
+        }
     }
 
     /// A range with what is there around it, within its message.
@@ -319,7 +344,7 @@ impl StreamIn {
             }
             What::Answer { .. } => Goal::Nothing,
         };
-        Ok(Open { goal, length, is_solicited, refused })
+        Ok(Open { goal, length, is_solicited, refused, contradictions: 0 })
     }
 
     /// The source gives a message up. `key` is of an answer the READ's sink.
