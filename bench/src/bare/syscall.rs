@@ -37,9 +37,14 @@ pub(super) fn use_buffers(socket: &UdpSocket, bytes: i32) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn use_segmentation(socket: &UdpSocket, segment_bytes: usize) -> Result<()> {
+pub(crate) fn use_segmentation(socket: &UdpSocket, segment_bytes: usize) -> Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, segment_bytes as i32)
         .context("segmentation offload")
+}
+
+/// Whether UDP packets over IPv4 that leave have a checksum.
+pub(crate) fn use_checksum(socket: &UdpSocket, is_on: bool) -> Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, i32::from(!is_on)).context("UDP's checksum")
 }
 
 pub(super) fn use_coalescing(socket: &UdpSocket) -> Result<()> {

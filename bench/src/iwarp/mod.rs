@@ -11,6 +11,7 @@
 //! from round to round; the first round is not counted, and a ratio is that of two turns of one round.
 
 mod bulk;
+mod checksum;
 mod datagram;
 mod ddp;
 mod echo;
@@ -45,12 +46,12 @@ const RC_WRITE: &str = "RC Write";
 const UD_SEND: &str = "UD Send";
 const UD_RECORD: &str = "UD Write-Record";
 /// What can be named on the command line.
-const PARTS: [&str; 5] = ["peers", "fairness", "latency", "rates", "ucx"];
+const PARTS: [&str; 6] = ["peers", "fairness", "latency", "rates", "checksum", "ucx"];
 
 /// Settings of the command line.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct IwarpArgs {
-    /// Only these parts: peers, fairness, latency, rates, ucx
+    /// Only these parts: peers, fairness, latency, rates, checksum, ucx
     only: Vec<String>,
     /// Only this path: loopback, veth
     #[arg(long)]
@@ -171,6 +172,9 @@ fn measure(args: &IwarpArgs, effort: Effort) -> Result<()> {
         }
         if wants("rates") {
             rates::run(sides, effort, &limits, &mut out)?;
+        }
+        if wants("checksum") {
+            checksum::run(sides, effort, &mut out)?;
         }
     }
     let missed = out.missed;
