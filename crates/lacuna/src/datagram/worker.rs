@@ -206,10 +206,14 @@ impl Worker {
                 self.few_ns = Some(now_ns);
             }
             let sent_before = self.sent;
+            let from = self.source;
             let is_sent = self.send(now_ns, to);
             has_any |= is_sent;
             packets += self.sent - sent_before;
             endpoint = shared.lock();
+            if self.source != from {
+                endpoint.on_asked_at(to, None);
+            }
             if self.to.is_none() {
                 endpoint.on_emitted();
             }
@@ -238,6 +242,12 @@ impl Worker {
                 Ok(count) => {
                     burst.advance(count);
                     self.sent += count;
+                }
+                // The host may have lost the address that was asked: another one is better than none.
+                Err(error) if self.source.is_some() => {
+                    tracing::debug!(%error, %to, "no packet leaves from the address that was asked");
+                    self.source = None;
+                    return true;
                 }
                 Err(error) => {
                     // It concerns the first packet, which is lost as if the path had lost it.
