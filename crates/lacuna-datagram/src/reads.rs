@@ -120,6 +120,11 @@ impl Reads {
         Some(())
     }
 
+    /// Whether a peer is to answer anything.
+    pub(crate) fn has_any_of(&self, peer: PeerId) -> bool {
+        self.of_peer.contains_key(&peer)
+    }
+
     /// Whether an answer to this sink, of so many bytes, is awaited from the peer. Reliable READs are numbered by
     /// their sinks.
     pub(crate) fn awaits(&self, peer: PeerId, sink: u32, length: u32) -> bool {

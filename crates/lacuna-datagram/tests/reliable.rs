@@ -566,3 +566,47 @@ fn messages_wait_for_receives_without_being_sent_all_the_time() {
     run(&mut world, &mut received, 100);
     assert_eq!(received.len() as u64, RECEIVES + 20);
 }
+
+#[test]
+fn a_read_without_a_deadline_ends_when_the_peer_that_took_it_is_gone() {
+    for is_gone in [true, false] {
+        let net = Net { loss_ppm: 0, late_ppm: 0 };
+        let mut world = World::new(12, 2, net, ReliableConfig::default());
+        let (key, peer) = (world.hosts[1].key, world.hosts[0].peers[1]);
+        let start = RECEIVES * BUFFER_BYTES;
+        let into = slices(&world.hosts[0].region, start..start + 1000);
+        let verb = Verb::Read { into, from: Target { key, offset: start } };
+        world.hosts[0].endpoint.post_send(0, SendWork::new(1, peer, verb)).unwrap();
+        let is_answer = |packet: &[u8]| {
+            matches!(
+                lacuna_wire::ddp::parse(packet),
+                Ok((lacuna_wire::ddp::Segment::Tagged(tagged), _)) if tagged.flags.is_answer
+            )
+        };
+        // The request is acknowledged; the answer is never made, or late.
+        let (mut held, mut end) = (Vec::new(), None);
+        for _ in 0..400 {
+            world.transmit();
+            world.now_ns += 100_000_000;
+            let now_ns = world.now_ns;
+            for (_, from, to, packet) in std::mem::take(&mut world.packets) {
+                if is_answer(&packet) {
+                    held.push((from, to, packet));
+                } else if !is_gone || held.is_empty() {
+                    world.hosts[to].endpoint.on_datagram(now_ns, address(from), &packet);
+                }
+            }
+            if !is_gone && now_ns > 3_000_000_000 {
+                for (from, to, packet) in held.drain(..) {
+                    world.hosts[to].endpoint.on_datagram(now_ns, address(from), &packet);
+                }
+            }
+            for host in &mut world.hosts {
+                host.endpoint.on_timeout(now_ns);
+            }
+            end = end.or(world.hosts[0].endpoint.poll_done());
+        }
+        let expected = if is_gone { Err(Failure::Unreachable) } else { Ok(()) };
+        assert_eq!(end.map(|done| done.status), Some(expected));
+    }
+}

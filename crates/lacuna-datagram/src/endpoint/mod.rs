@@ -534,7 +534,7 @@ impl Endpoint {
         incoming.on_timeout(now_ns, peers, done, &mut asks);
         reads.on_timeout(now_ns, done);
         if let Some(reliable) = &mut self.reliable {
-            reliable.on_timeout(now_ns, peers, &mut self.left);
+            reliable.on_timeout(now_ns, peers, reads, &mut self.left);
             self.after_reliable();
         }
         self.outgoing.on_timeout(now_ns, &mut self.left);

@@ -24,6 +24,7 @@ pub(crate) mod position;
 use crate::discard::Discard;
 use crate::outgoing::{Left, Message};
 use crate::peers::{PeerId, Peers};
+use crate::reads::Reads;
 use crate::run::Run;
 use crate::work::Failure;
 use core::net::SocketAddr;
@@ -39,6 +40,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// A stream that has nothing to send goes after this long.
 const IDLE_OUT_NS: u64 = 10_000_000_000;
+/// A peer that owes only the answer to a READ is asked so often before it is taken for gone.
+const PROBES_OF_SILENCE: u64 = 5;
 /// One that nothing has come by: far longer than its source would send anything again.
 const IDLE_IN_NS: u64 = 60_000_000_000;
 
@@ -280,7 +283,11 @@ impl Reliable {
         if let Some(into) = &mut stream.into {
             if into.instance == instance {
                 into.hear(datagram_bytes);
-                into.due_now();
+                into.used_ns = now_ns;
+                // What a peer in error waits for was given up, so it is to find out.
+                if stream.failed.is_none() {
+                    into.due_now();
+                }
                 self.after(host.peer.index);
                 return None;
             }
@@ -435,7 +442,13 @@ impl Reliable {
     }
 
     /// Time has passed.
-    pub(crate) fn on_timeout(&mut self, now_ns: u64, peers: &mut Peers, left: &mut Vec<Left>) {
+    pub(crate) fn on_timeout(
+        &mut self,
+        now_ns: u64,
+        peers: &mut Peers,
+        reads: &Reads,
+        left: &mut Vec<Left>,
+    ) {
         while let Some((_, index)) = self.alarms.first().copied().filter(|(ns, _)| *ns <= now_ns) {
             let Some(stream) = self.streams.get_mut(&index) else {
                 self.alarms.pop_first();
@@ -443,13 +456,19 @@ impl Reliable {
             };
             let mut is_silent = false;
             if let Some(out) = &mut stream.out {
-                is_silent = !out.is_idle() && out.heard_ns + self.config.silence_ns <= now_ns;
+                let silence_ns = self.config.silence_ns;
+                is_silent = out.silent_since_ns().is_some_and(|ns| ns + silence_ns <= now_ns);
                 let before = out.messages();
                 out.on_timeout(now_ns, left);
                 self.messages = self.messages + out.messages() - before;
-                if out.is_idle() && stream.used_ns + IDLE_OUT_NS <= now_ns {
-                    stream.out = None;
-                    stream.record = None;
+                if idle_due_ns(out, stream.used_ns, silence_ns).is_some_and(|ns| ns <= now_ns) {
+                    if reads.has_any_of(stream.peer) {
+                        out.probe(now_ns);
+                        stream.used_ns = now_ns;
+                    } else {
+                        stream.out = None;
+                        stream.record = None;
+                    }
                 }
             }
             if let Some(into) = stream.into.take_if(|into| into.used_ns + IDLE_IN_NS <= now_ns) {
@@ -566,8 +585,8 @@ impl Reliable {
         let due = [
             out.and_then(StreamOut::timeout_ns),
             out.and_then(StreamOut::paced_until_ns).filter(|_| !stream.is_ready),
-            out.filter(|out| !out.is_idle()).map(|out| out.heard_ns + silence_ns),
-            out.filter(|out| out.is_idle()).map(|_| stream.used_ns + IDLE_OUT_NS),
+            out.and_then(StreamOut::silent_since_ns).map(|ns| ns + silence_ns),
+            out.and_then(|out| idle_due_ns(out, stream.used_ns, silence_ns)),
             into.and_then(|into| into.due_ns).filter(|ns| *ns > 0),
             into.map(|into| into.used_ns + IDLE_IN_NS),
         ];
@@ -580,6 +599,12 @@ impl Reliable {
             stream.alarm_ns = alarm_ns;
         }
     }
+}
+
+/// When a line without work is looked at: it goes, or its peer is asked whether it is still there.
+fn idle_due_ns(out: &StreamOut, used_ns: u64, silence_ns: u64) -> Option<u64> {
+    let asked_ns = out.probed_ns.map(|(_, last_ns)| last_ns + silence_ns / PROBES_OF_SILENCE);
+    out.is_idle().then(|| asked_ns.unwrap_or(used_ns + IDLE_OUT_NS))
 }
 
 /// The frames of a question where a source begins.

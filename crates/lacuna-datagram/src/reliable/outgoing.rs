@@ -94,6 +94,9 @@ pub(crate) struct StreamOut {
     reorder_due_ns: Option<u64>,
     /// Since when nothing was heard, while something is to be acknowledged.
     pub(crate) heard_ns: u64,
+    /// Since when the peer, which owes the answer to a READ and nothing else, is asked whether it is there; and when it
+    /// was asked last.
+    pub(crate) probed_ns: Option<(u64, u64)>,
     timeout_from_ns: u64,
     timeouts: u32,
     /// Bytes that were sent again.
@@ -138,6 +141,7 @@ impl StreamOut {
             reorder_shift: REORDER_SHIFT,
             reorder_due_ns: None,
             heard_ns: now_ns,
+            probed_ns: None,
             timeout_from_ns: now_ns,
             timeouts: 0,
             bytes_again: 0,
@@ -189,6 +193,21 @@ impl StreamOut {
                 self.lose(flying.range);
             }
             self.flow.on_given_up();
+        }
+    }
+
+    /// Has the peer acknowledge something, though nothing is under way: the word where this line begins.
+    pub(crate) fn probe(&mut self, now_ns: u64) {
+        let (since_ns, _) = self.probed_ns.unwrap_or((now_ns, now_ns));
+        self.probed_ns = Some((since_ns, now_ns));
+        self.is_asked = true;
+    }
+
+    /// Since when the peer is silent, if it is to say something.
+    pub(crate) fn silent_since_ns(&self) -> Option<u64> {
+        match self.probed_ns {
+            Some((since_ns, _)) => Some(since_ns),
+            None => (!self.is_idle()).then_some(self.heard_ns),
         }
     }
 
@@ -299,6 +318,7 @@ impl StreamOut {
         }
         self.is_begun = true;
         self.heard_ns = now_ns;
+        self.probed_ns = None;
         let mut is_late = self.take_in(done, horizon, missing);
         let latest = position::of_wire(latest, done);
         let newest = self.flight.iter().position(|sent| sent.range.contains(&latest));
