@@ -1,0 +1,85 @@
+//! All ranks but the first: they look for the host until it is there, say who they are, and wait for the roll.
+
+use super::words::{ANSWER_BYTES_MAX, Answer, Join, PROTOCOL, line, read_line};
+use super::{Meeting, MeetingError, Roll};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Between two tries to reach a host that is not there yet.
+const TRY_EVERY: Duration = Duration::from_millis(100);
+/// For one try.
+const TRY_FOR: Duration = Duration::from_secs(3);
+
+pub(super) fn meet(meeting: &Meeting, listens: SocketAddr) -> Result<Roll, MeetingError> {
+    let begin = Instant::now();
+    let host = meeting.host.clone();
+    let mut stream = reach(meeting, begin)?;
+    let join = Join {
+        protocol: PROTOCOL.to_owned(),
+        job: meeting.job.clone(),
+        rank: meeting.rank,
+        ranks: meeting.ranks,
+        listens,
+    };
+    let broken = |source| MeetingError::Broken { host: host.clone(), source };
+    stream.write_all(&line(&join)).map_err(broken)?;
+    // The host gives up by itself, and says for whom it waited; this end only outlasts it.
+    let left = meeting.timeout.saturating_sub(begin.elapsed()) + TRY_FOR;
+    let answer = receive(&mut stream, left).map_err(broken)?;
+    match answer {
+        Answer::All { group, addresses } if addresses.len() == meeting.ranks => {
+            Ok(Roll { group, rank: meeting.rank, addresses })
+        }
+        Answer::All { addresses, .. } => Err(MeetingError::Refused {
+            host,
+            reason: format!("it has {} ranks, not {}", addresses.len(), meeting.ranks),
+        }),
+        Answer::Refused { reason } => Err(MeetingError::Refused { host, reason }),
+    }
+}
+
+/// A connection to the host, which may begin later than this rank.
+fn reach(meeting: &Meeting, begin: Instant) -> Result<TcpStream, MeetingError> {
+    let host = &meeting.host;
+    let mut last = String::new();
+    loop {
+        let addresses = match host.to_socket_addrs() {
+            Ok(addresses) => addresses.collect(),
+            Err(source) if source.kind() == io::ErrorKind::InvalidInput => {
+                return Err(MeetingError::Address { host: host.clone(), source });
+            }
+            // A name may be known later, too.
+            Err(source) => {
+                last = source.to_string();
+                Vec::new()
+            }
+        };
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, TRY_FOR) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        if begin.elapsed() >= meeting.timeout {
+            let waited_s = begin.elapsed().as_secs();
+            return Err(MeetingError::NoHost { host: host.clone(), waited_s, last });
+        }
+        std::thread::sleep(TRY_EVERY);
+    }
+}
+
+fn receive(stream: &mut TcpStream, within: Duration) -> io::Result<Answer> {
+    let begin = Instant::now();
+    let mut read = Vec::new();
+    loop {
+        let left = within.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        if let Some(line) = read_line(stream, &mut read, ANSWER_BYTES_MAX)? {
+            return Ok(serde_json::from_slice(&line)?);
+        }
+    }
+}
