@@ -550,6 +550,24 @@ impl Receive {
         unsafe { self.placement.read(start as usize, (end - start) as usize) }
     }
 
+    /// Bytes whose chunks are all here, as one slice; `None` if some are not, or as with [`Receive::chunk`].
+    pub fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
+        let limit = self.length_bytes().unwrap_or_else(|| self.capacity_bytes());
+        if range.start > range.end || range.end > limit {
+            return None;
+        }
+        let chunk_bytes = self.geometry.chunk_bytes();
+        let chunks = range.start / chunk_bytes..range.end.div_ceil(chunk_bytes);
+        for chunk in chunks {
+            if !u32::try_from(chunk).is_ok_and(|chunk| self.has_chunk(chunk)) {
+                return None;
+            }
+        }
+        // SAFETY: the bits of all chunks of the range are set (acquired above), and no worker writes
+        // below a set packet bit.
+        unsafe { self.placement.read(range.start as usize, (range.end - range.start) as usize) }
+    }
+
     /// Takes the memory out of a receive that is over. That of an unbound receive is empty; its bytes are
     /// in a region. The record, some 300 bytes, stays where it is: its bits say what arrived, and its
     /// chunks have no bytes any more.

@@ -15,6 +15,7 @@ use lacuna_place::reason::Reason;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -169,6 +170,15 @@ impl RecvHandle {
     pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
         let (part, chunk) = self.locate(chunk)?;
         self.posted().parts[part].chunk(chunk)
+    }
+
+    /// Bytes of the buffer whose chunks are all here, while others still arrive; `None` if some are not,
+    /// and of a receive of several slots.
+    pub fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
+        match &self.posted().parts[..] {
+            [only] => only.bytes(range),
+            _ => None,
+        }
     }
 
     /// Which packets of a chunk are here, one bit each (the first 64).
