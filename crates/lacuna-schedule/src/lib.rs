@@ -1,7 +1,8 @@
 //! Collective operations without a socket: schedules, and what runs them.
 //!
 //! A collective is a *table* per rank ([`schedule::Table`]): who sends which part to whom, after what.
-//! Sums are made by the kernels of [`reduce`] on the types of [`element`].
+//! One *runner* ([`run::Runner`]) carries tables out over a [`run::Fabric`], which real queue pairs and a
+//! network in virtual time ([`simulated`]) implement. Sums are made by the kernels of [`reduce`] on the types of [`element`].
 //!
 //! No socket, thread, clock or global randomness: time and events are arguments.
 
@@ -10,4 +11,6 @@
 
 pub mod element;
 pub mod reduce;
+pub mod run;
 pub mod schedule;
+pub mod simulated;

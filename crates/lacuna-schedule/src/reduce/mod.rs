@@ -123,3 +123,16 @@ fn check(element: Element, dst_bytes: usize, src_bytes: usize) {
 pub fn reduce_into(op: Op, element: Element, dst: &mut [u8], src: &[u8]) {
     Engine::best().reduce_into(op, element, dst, src);
 }
+
+/// A small number as an element, for tests.
+#[cfg(test)]
+pub(crate) fn encode(element: Element, value: i8) -> Vec<u8> {
+    let wide = f32::from(value);
+    match element {
+        Element::F16 => number::F16::from_f32(wide).0.to_le_bytes().to_vec(),
+        Element::Bf16 => number::Bf16::from_f32(wide).0.to_le_bytes().to_vec(),
+        Element::F32 => wide.to_le_bytes().to_vec(),
+        Element::F64 => f64::from(value).to_le_bytes().to_vec(),
+        _ => i64::from(value).to_le_bytes()[..element.size_bytes()].to_vec(),
+    }
+}

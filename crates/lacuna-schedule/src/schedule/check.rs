@@ -2,6 +2,7 @@
 //! contributions in it. For tests.
 
 use super::{Action, Entry, Part, Space, Table};
+use lacuna_path::ranges::Ranges;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A contribution: an element of a rank's input.
@@ -25,9 +26,19 @@ impl Memory {
     }
 }
 
-/// The outputs of all ranks. `input_at` is where a rank's input is in its output, if it is in place, and how
-/// long. Panics where the tables do not fit each other.
+/// The outputs of all ranks if nothing is lost.
 pub(crate) fn interpret(tables: &[Table], inputs_at: &[(usize, usize)]) -> Vec<Vec<Symbol>> {
+    interpret_lossy(tables, inputs_at, &|_, _| Ranges::default())
+}
+
+/// The outputs of all ranks. `lost` are the elements that the n-th receive of a rank lacks. `input_at` is where a rank's input is in its output, if it is in place, and how
+/// long. Panics where the tables do not fit each other.
+pub(crate) fn interpret_lossy(
+    tables: &[Table],
+    inputs_at: &[(usize, usize)],
+    lost: &dyn Fn(usize, usize) -> Ranges<usize>,
+) -> Vec<Vec<Symbol>> {
+    let mut received = vec![0; tables.len()];
     let mut memories: Vec<Memory> = tables
         .iter()
         .zip(inputs_at)
@@ -62,9 +73,13 @@ pub(crate) fn interpret(tables: &[Table], inputs_at: &[(usize, usize)]) -> Vec<V
                         let wire = wires.entry((peer, rank)).or_default();
                         let Some(mut symbols) = wire.pop_front() else { break };
                         assert_eq!(symbols.len(), to.len, "from {peer} to {rank}");
+                        for hole in lost(rank, received[rank]).iter() {
+                            symbols[hole.clone()].fill(Symbol::default());
+                        }
+                        received[rank] += 1;
                         if let Some(with) = with {
                             for (sum, own) in symbols.iter_mut().zip(memories[rank].part(with)) {
-                                assert_eq!(sum.divided + own.divided, 0, "divided before the end");
+                                assert_eq!(sum.divided + own.divided, 0, "divided too early");
                                 sum.contributions.extend_from_slice(&own.contributions);
                                 sum.contributions.sort_unstable();
                             }

@@ -1,0 +1,241 @@
+//! Several operations of one group, on one fabric.
+
+use super::Settings;
+use super::fabric::{Event, Fabric, Token};
+use super::note::Note;
+use super::operation::{Job, Operation};
+use super::ports::Ports;
+use super::report::{Finished, RunError};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Operations that a peer may be ahead, and notes that are kept of them: more are not of this group.
+const AHEAD_MAX: u64 = 1 << 10;
+const EARLY_NOTES_MAX: usize = 1 << 16;
+
+/// See the module's text.
+pub struct Runner {
+    rank: usize,
+    ranks: usize,
+    settings: Settings,
+    next: u64,
+    operations: BTreeMap<u64, Operation>,
+    ports: Ports,
+    /// Notes of operations that have not been started here.
+    early: BTreeMap<u64, Vec<(usize, Note)>>,
+    early_count: usize,
+    finished: VecDeque<Finished>,
+    failed: Option<RunError>,
+}
+
+impl Runner {
+    /// The runner of a rank.
+    ///
+    /// # Panics
+    /// If the rank is none of these.
+    #[must_use]
+    pub fn new(rank: usize, ranks: usize, settings: Settings) -> Self {
+        assert!(rank < ranks, "rank {rank} of {ranks}");
+        Self {
+            rank,
+            ranks,
+            settings,
+            next: 0,
+            operations: BTreeMap::new(),
+            ports: Ports::new(ranks, settings.receives_ahead),
+            early: BTreeMap::new(),
+            early_count: 0,
+            finished: VecDeque::new(),
+            failed: None,
+        }
+    }
+
+    /// Starts an operation and returns its number. All ranks start the same operations in the same order.
+    /// Whatever goes wrong is told when the operation is over.
+    ///
+    /// # Panics
+    /// If the table is of another rank or group, or the buffers are not as long as it says.
+    pub fn start(&mut self, fabric: &mut impl Fabric, job: Job) -> u64 {
+        assert_eq!((job.table.rank, job.table.ranks), (self.rank, self.ranks), "rank and ranks");
+        let sequence = self.next;
+        self.next += 1;
+        let operation = Operation::new(sequence, job, &self.settings, fabric.now_ns());
+        if let Some(error) = self.failed.clone() {
+            let buffers = operation.into_buffers();
+            self.finished.push_back(Finished { sequence, buffers, result: Err(error) });
+            return sequence;
+        }
+        self.operations.insert(sequence, operation);
+        if let Err(error) = self.begin(fabric, sequence) {
+            self.fail(fabric, error);
+        }
+        self.collect(fabric, sequence);
+        sequence
+    }
+
+    fn begin(&mut self, fabric: &mut impl Fabric, sequence: u64) -> Result<(), RunError> {
+        let Some(operation) = self.operations.get_mut(&sequence) else { return Ok(()) };
+        let peers = operation.enqueue(&mut self.ports);
+        for peer in 0..self.ranks {
+            self.ports.post_receives(fabric, peer)?;
+        }
+        if self.settings.has_checks {
+            let hello = Note::Hello(operation.label.clone()).write(sequence);
+            for peer in peers {
+                fabric.tell(peer, &hello)?;
+            }
+        }
+        operation.begin(fabric, &mut self.ports)?;
+        for (peer, note) in self.early.remove(&sequence).unwrap_or_default() {
+            self.early_count -= 1;
+            self.on_note(fabric, peer, sequence, note)?;
+        }
+        Ok(())
+    }
+
+    /// Handles all events of the fabric, and what is due.
+    pub fn poll(&mut self, fabric: &mut impl Fabric) {
+        while let Some(event) = fabric.poll() {
+            let concerned = match &event {
+                Event::Arrived { token, .. } | Event::Ended { token, .. } => Some(sequence(*token)),
+                _ => None,
+            };
+            if let Err(error) = self.on_event(fabric, event) {
+                self.fail(fabric, error);
+            }
+            match concerned {
+                Some(sequence) => self.collect(fabric, sequence),
+                None => self.collect_all(fabric),
+            }
+        }
+        let due: Vec<u64> = self.operations.keys().copied().collect();
+        for sequence in due {
+            let Some(operation) = self.operations.get_mut(&sequence) else { continue };
+            if let Err(error) = operation.on_time(fabric, &mut self.ports) {
+                self.fail(fabric, error);
+            }
+            self.collect(fabric, sequence);
+        }
+    }
+
+    /// When [`Runner::poll`] has to be called although the fabric has no event.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.operations.values().filter_map(Operation::timeout_ns).min()
+    }
+
+    /// The next operation that is over.
+    pub fn take(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// Operations that are not over.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Why the group has to be formed again, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<&RunError> {
+        self.failed.as_ref()
+    }
+
+    fn on_event(&mut self, fabric: &mut impl Fabric, event: Event) -> Result<(), RunError> {
+        let ports = &mut self.ports;
+        match event {
+            Event::Arrived { token, bytes } => match self.operations.get_mut(&sequence(token)) {
+                Some(operation) => operation.on_arrived(entry(token), bytes, fabric, ports),
+                None => Ok(()),
+            },
+            Event::Ended { token, reason, missing, len_bytes } => {
+                match self.operations.get_mut(&sequence(token)) {
+                    Some(operation) => {
+                        let entry = entry(token);
+                        operation.on_ended(entry, reason, &missing, len_bytes, fabric, ports)
+                    }
+                    None => Ok(()),
+                }
+            }
+            // A peer that is gone is told of otherwise; in time, nobody waits for a send.
+            Event::Sent { .. } => Ok(()),
+            Event::Told { peer, note } => match Note::read(&note, self.ranks) {
+                Some((sequence, note)) => self.on_note(fabric, peer, sequence, note),
+                None => Ok(()),
+            },
+            Event::PeerFailed { peer, cause } => Err(RunError::Gone { rank: peer, cause }),
+        }
+    }
+
+    fn on_note(
+        &mut self,
+        fabric: &mut impl Fabric,
+        peer: usize,
+        sequence: u64,
+        note: Note,
+    ) -> Result<(), RunError> {
+        if let Note::Abort { rank } = note {
+            return Err(RunError::Aborted { by: peer, rank });
+        }
+        if sequence >= self.next {
+            if sequence - self.next < AHEAD_MAX && self.early_count < EARLY_NOTES_MAX {
+                self.early_count += 1;
+                self.early.entry(sequence).or_default().push((peer, note));
+            }
+            return Ok(());
+        }
+        let Some(operation) = self.operations.get_mut(&sequence) else { return Ok(()) };
+        match note {
+            Note::Hello(theirs) if theirs != operation.label => {
+                let ours = Box::new(operation.label.clone());
+                Err(RunError::Mismatch { rank: peer, theirs: Box::new(theirs), ours })
+            }
+            Note::Account { send, pieces } => {
+                operation.on_account(peer, send, pieces, fabric, &mut self.ports)
+            }
+            Note::Hello(_) | Note::Abort { .. } => Ok(()),
+        }
+    }
+
+    /// Ends all operations, and tells the others whose fault it is.
+    fn fail(&mut self, fabric: &mut impl Fabric, error: RunError) {
+        if self.failed.is_some() {
+            return;
+        }
+        let rank = error.rank().unwrap_or(self.rank);
+        let note = Note::Abort { rank }.write(self.next);
+        for peer in (0..self.ranks).filter(|peer| *peer != self.rank && *peer != rank) {
+            // Those that cannot be told find out by themselves.
+            let _ = fabric.tell(peer, &note);
+        }
+        for (sequence, mut operation) in std::mem::take(&mut self.operations) {
+            operation.abandon(fabric);
+            let buffers = operation.into_buffers();
+            self.finished.push_back(Finished { sequence, buffers, result: Err(error.clone()) });
+        }
+        self.failed = Some(error);
+    }
+
+    fn collect(&mut self, fabric: &mut impl Fabric, sequence: u64) {
+        if self.operations.get(&sequence).is_some_and(Operation::is_done)
+            && let Some(mut operation) = self.operations.remove(&sequence)
+        {
+            let report = operation.report(fabric.now_ns());
+            let buffers = operation.into_buffers();
+            self.finished.push_back(Finished { sequence, buffers, result: Ok(report) });
+        }
+    }
+
+    fn collect_all(&mut self, fabric: &mut impl Fabric) {
+        let all: Vec<u64> = self.operations.keys().copied().collect();
+        all.into_iter().for_each(|sequence| self.collect(fabric, sequence));
+    }
+}
+
+/// The operation that a token names, and its entry.
+const fn sequence(token: Token) -> u64 {
+    token.0 >> 32
+}
+
+const fn entry(token: Token) -> usize {
+    (token.0 & u32::MAX as u64) as usize
+}
