@@ -1,4 +1,24 @@
 //! Collective operations between ranks over Lacuna's connections: all-reduce and its kin, either whole and the same on
 //! every rank, or by a deadline with what is there.
+//!
+//! Ranks meet ([`rendezvous`]), connect each with each, and carry out tables ([`lacuna_schedule`]) over their
+//! connections, chunk by chunk as they come.
 
+#![forbid(unsafe_code)]
+
+mod config;
+mod driver;
+mod error;
+mod fabric;
+mod group;
+mod mesh;
+mod pool;
 pub mod rendezvous;
+
+pub use config::{GroupConfig, Options};
+pub use error::{GroupError, OperationError};
+pub use group::{Group, Operation, Outcome};
+pub use lacuna_schedule::element::{Element, Op};
+pub use lacuna_schedule::run::{Buffers, Report, Settings, Time, Vectors};
+pub use lacuna_schedule::schedule::{Algorithm, Collective};
+pub use mesh::MeshError;

@@ -551,7 +551,7 @@ impl Receive {
     }
 
     /// Bytes whose chunks are all here, as one slice; `None` if some are not, or as with [`Receive::chunk`].
-    pub fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
+    pub fn bytes(&self, range: core::ops::Range<u64>) -> Option<&[u8]> {
         let limit = self.length_bytes().unwrap_or_else(|| self.capacity_bytes());
         if range.start > range.end || range.end > limit {
             return None;

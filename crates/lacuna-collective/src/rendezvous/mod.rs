@@ -110,7 +110,7 @@ pub enum MeetingError {
 }
 
 /// Ranks as a list for people.
-fn list(ranks: &[usize]) -> String {
+pub(crate) fn list(ranks: &[usize]) -> String {
     const SHOWN: usize = 16;
     let mut text: Vec<String> = ranks.iter().take(SHOWN).map(ToString::to_string).collect();
     if ranks.len() > SHOWN {

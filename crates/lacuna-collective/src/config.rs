@@ -1,0 +1,83 @@
+//! Settings of a group, and of one operation.
+
+use crate::rendezvous::Meeting;
+use lacuna::{ConnectionConfig, ControllerKind, Mode, ScopedIp, Wrap};
+use lacuna_schedule::run::{Settings, Time};
+use lacuna_schedule::schedule::Algorithm;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Bytes of a chunk: what is reduced and passed on at once.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// How a group is formed.
+#[derive(Clone)]
+pub struct GroupConfig {
+    /// Where its ranks meet.
+    pub meeting: Meeting,
+    /// The local address of its sockets.
+    pub bind: ScopedIp,
+    /// The address that others reach this rank at, if it is another one; without, the one that rank 0 sees.
+    pub announce: Option<IpAddr>,
+    /// The port for its connections; 0 is any.
+    pub port: u16,
+    /// What is done about gaps; `bounded` ends operations by their budgets, with what is there.
+    pub mode: Mode,
+    /// Congestion controller; `None` is as with connections.
+    pub controller: Option<ControllerKind>,
+    /// The rate to hold with the controller `fixed`, the rate to begin at with others.
+    pub rate_bits_per_s: Option<u64>,
+    /// Bytes that are reduced and passed on at once, rounded up to whole packets.
+    pub chunk_bytes: u64,
+    /// Within what time a rank that says nothing counts as gone.
+    pub silence: Duration,
+    /// Goes around the datapath of the group: to lose or delay packets on purpose.
+    pub wrap: Option<Wrap>,
+    /// How operations are carried out.
+    pub settings: Settings,
+}
+
+impl GroupConfig {
+    /// The defaults: reliable, as the path calls for.
+    #[must_use]
+    pub fn new(meeting: Meeting) -> Self {
+        Self {
+            meeting,
+            bind: ScopedIp::ANY,
+            announce: None,
+            port: 0,
+            mode: ConnectionConfig::default().mode,
+            controller: None,
+            rate_bits_per_s: None,
+            chunk_bytes: CHUNK_BYTES,
+            silence: ConnectionConfig::default().silence,
+            wrap: None,
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for GroupConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupConfig")
+            .field("meeting", &self.meeting)
+            .field("bind", &self.bind)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How one operation is carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// By which schedule; `None` chooses one by the size.
+    pub algorithm: Option<Algorithm>,
+    /// When it has to be over.
+    pub time: Time,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { algorithm: None, time: Time::Unlimited }
+    }
+}

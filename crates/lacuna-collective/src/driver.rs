@@ -1,0 +1,190 @@
+//! Who makes progress: whoever waits for an operation, and a thread of the group while nobody does, so that what others
+//! still miss is sent again while this rank computes.
+//!
+//! Invariant: while somebody waits, the thread sleeps; it holds no lock then that the other wants.
+
+use crate::error::OperationError;
+use crate::fabric::Sockets;
+use lacuna::Context;
+use lacuna_schedule::run::{Fabric, Finished, Job, RunError, Runner};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long who waits polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(100);
+/// Longest sleep, in case that nothing wakes it.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+
+struct Core {
+    runner: Runner,
+    sockets: Sockets,
+    finished: HashMap<u64, Finished>,
+    /// Operations whose handles are gone.
+    unwanted: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// Who waits for operations.
+    callers: usize,
+    is_over: bool,
+}
+
+struct Shared {
+    context: Context,
+    core: Mutex<Core>,
+    turn: Mutex<Turn>,
+    may_go: Condvar,
+}
+
+/// See the module's text.
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// Does what there is to do; whether anything is over by it, and how long it may be let alone.
+    fn step(&mut self) -> (bool, Duration) {
+        let Self { runner, sockets, finished, unwanted } = self;
+        runner.poll(sockets);
+        let mut has_any = false;
+        while let Some(over) = runner.take() {
+            has_any = true;
+            match unwanted.iter().position(|sequence| *sequence == over.sequence) {
+                Some(at) => drop(unwanted.swap_remove(at)),
+                None => drop(finished.insert(over.sequence, over)),
+            }
+        }
+        let now_ns = sockets.now_ns();
+        let left = |due_ns: u64| Duration::from_nanos(due_ns.saturating_sub(now_ns));
+        (has_any, runner.poll_timeout().map_or(SLEEP_MAX, left).min(SLEEP_MAX))
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(context: Context, runner: Runner, sockets: Sockets) -> std::io::Result<Self> {
+        let core = Core { runner, sockets, finished: HashMap::new(), unwanted: Vec::new() };
+        let shared = Arc::new(Shared {
+            context,
+            core: Mutex::new(core),
+            turn: Mutex::default(),
+            may_go: Condvar::new(),
+        });
+        let at_work = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("lacuna-group".to_owned())
+            .spawn(move || at_work.work())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Starts an operation.
+    pub(crate) fn start(&self, job: Job) -> u64 {
+        let _calling = self.shared.call();
+        let mut core = lock(&self.shared.core);
+        let Core { runner, sockets, .. } = &mut *core;
+        let sequence = runner.start(sockets, job);
+        core.step();
+        sequence
+    }
+
+    /// Waits for an operation, for at most this long; `None` if it is not over then.
+    pub(crate) fn wait(&self, sequence: u64, limit: Option<Duration>) -> Option<Finished> {
+        let _calling = self.shared.call();
+        let begin = Instant::now();
+        let mut busy = begin;
+        loop {
+            let mut core = lock(&self.shared.core);
+            let (has_any, rest) = core.step();
+            if let Some(finished) = core.finished.remove(&sequence) {
+                return Some(finished);
+            }
+            drop(core);
+            let now = Instant::now();
+            if has_any {
+                busy = now;
+            }
+            let left = limit.map(|limit| limit.saturating_sub(now - begin));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            if now - busy > SPIN {
+                let rest = left.map_or(rest, |left| left.min(rest));
+                Sockets::wait(&self.shared.context, rest);
+            }
+        }
+    }
+
+    /// Nobody waits for an operation any more; its memory is freed when it is over.
+    pub(crate) fn forget(&self, sequence: u64) {
+        let mut core = lock(&self.shared.core);
+        if core.finished.remove(&sequence).is_none() {
+            core.unwanted.push(sequence);
+        }
+    }
+
+    /// Why the group has to be formed again, if it has.
+    pub(crate) fn failure(&self) -> Option<RunError> {
+        lock(&self.shared.core).runner.failure().cloned()
+    }
+
+    /// Ends the thread; what was sent has some time to arrive.
+    pub(crate) fn close(&mut self, limit: Duration) {
+        let Some(thread) = self.thread.take() else { return };
+        let calling = self.shared.call();
+        lock(&self.shared.turn).is_over = true;
+        drop(calling);
+        self.shared.may_go.notify_all();
+        self.shared.context.interrupt();
+        if thread.join().is_err() {
+            tracing::error!("the thread of a group panicked");
+        }
+        lock(&self.shared.core).sockets.close(limit);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), OperationError> {
+        self.failure().map_or(Ok(()), |error| Err(OperationError::Run(error)))
+    }
+}
+
+/// While it lives, the thread sleeps.
+struct Calling<'s>(&'s Shared);
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        let mut turn = lock(&self.0.turn);
+        turn.callers -= 1;
+        if turn.callers == 0 {
+            self.0.may_go.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    fn call(&self) -> Calling<'_> {
+        lock(&self.turn).callers += 1;
+        self.context.interrupt();
+        Calling(self)
+    }
+
+    fn work(&self) {
+        loop {
+            let mut turn = lock(&self.turn);
+            while turn.callers > 0 && !turn.is_over {
+                turn = self.may_go.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            }
+            if turn.is_over {
+                return;
+            }
+            drop(turn);
+            let (_, rest) = lock(&self.core).step();
+            Sockets::wait(&self.context, rest);
+        }
+    }
+}

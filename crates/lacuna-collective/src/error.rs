@@ -1,0 +1,50 @@
+//! What can go wrong, by whose fault.
+
+use crate::mesh::MeshError;
+use crate::rendezvous::MeetingError;
+use lacuna_schedule::run::{FabricError, RunError};
+use lacuna_schedule::schedule::ScheduleError;
+
+/// Why there is no group.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// The ranks did not meet.
+    #[error(transparent)]
+    Meeting(#[from] MeetingError),
+    /// They met, and are not all connected.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// This host's sockets.
+    #[error("cannot open sockets: {0}")]
+    Context(#[from] lacuna::ContextError),
+    /// This host's listener.
+    #[error("cannot listen: {0}")]
+    Listen(Box<lacuna::ConnectError>),
+    /// The connections do not work.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// This host has no thread for it.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Why an operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// It makes no sense. The caller's fault.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The memory is not as long as the operation says. The caller's fault.
+    #[error("the {what} has {found} bytes, and the operation wants {expected}")]
+    Memory {
+        /// Input or output.
+        what: &'static str,
+        /// What was given.
+        found: usize,
+        /// What it has to be.
+        expected: usize,
+    },
+    /// A rank is gone, runs something else, or was too late. The group has to be formed again.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}

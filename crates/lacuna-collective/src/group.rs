@@ -1,0 +1,255 @@
+//! A group of ranks, and its operations.
+
+use crate::config::{GroupConfig, Options};
+use crate::driver::Driver;
+use crate::error::{GroupError, OperationError};
+use crate::fabric::Sockets;
+use crate::mesh;
+use lacuna::{Classes, ConnectionConfig, Context, ContextConfig, Listener, Progress};
+use lacuna_schedule::element::{Element, Op};
+use lacuna_schedule::run::{Buffers, Job, Label, Report, Runner, Vectors};
+use lacuna_schedule::schedule::{Algorithm, Collective, Request, plan};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Below so many bytes latency counts, not the rate.
+const SMALL_BYTES: usize = 64 << 10;
+/// No operation of a queue pair has a limit of its own: operations of the group do.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// For what was sent to arrive when a group is dropped.
+const CLOSE_FOR: Duration = Duration::from_secs(2);
+
+/// Ranks that compute together. All start the same operations in the same order.
+pub struct Group {
+    driver: Driver,
+    rank: usize,
+    addresses: Vec<SocketAddr>,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("rank", &self.rank)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An operation that goes on while the caller does something else. Dropped, it goes on, and its result is lost.
+#[derive(Debug)]
+pub struct Operation<'g> {
+    group: &'g Group,
+    sequence: Option<u64>,
+}
+
+/// An operation that is over.
+pub struct Outcome {
+    /// The memory that it was started with; the result is in the output.
+    pub buffers: Box<dyn Buffers>,
+    /// How it went.
+    pub report: Report,
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outcome").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+impl Group {
+    /// Meets the other ranks and connects with all.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn form(config: &GroupConfig) -> Result<Self, GroupError> {
+        let context = Context::new(ContextConfig {
+            bind: config.bind.clone(),
+            progress: Progress::Manual,
+            wrap: config.wrap.clone(),
+            ..ContextConfig::default()
+        })?;
+        let connection = ConnectionConfig {
+            mode: config.mode,
+            chunk_bytes: config.chunk_bytes,
+            controller: config.controller,
+            rate_bits_per_s: config.rate_bits_per_s,
+            silence: config.silence,
+            deadline: FOREVER,
+            classes: Classes { critical: true, ..Classes::NONE },
+            ..ConnectionConfig::default()
+        };
+        let local = SocketAddr::new(config.bind.ip(), config.port);
+        let listener = Listener::bind(&context, local, connection)
+            .map_err(|error| GroupError::Listen(Box::new(error)))?;
+        let mut listens = listener.local_addr();
+        if let Some(announced) = config.announce {
+            listens.set_ip(announced);
+        }
+        let roll = config.meeting.meet(listens)?;
+        let timeout = config.meeting.timeout;
+        let connections = mesh::connect(&context, &listener, &roll, &connection, timeout)?;
+        let runner = Runner::new(roll.rank, roll.addresses.len(), config.settings);
+        let sockets = Sockets::new(context.clone(), connections)?;
+        let driver = Driver::new(context, runner, sockets).map_err(GroupError::Thread)?;
+        Ok(Self { driver, rank: roll.rank, addresses: roll.addresses })
+    }
+
+    /// This rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Where each rank listens.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Starts an operation. If the input of `buffers` is empty though the operation has one, it is in place.
+    ///
+    /// # Errors
+    /// When the operation makes no sense, the memory is not as long as it says, or the group has failed.
+    pub fn start(
+        &self,
+        collective: &Collective,
+        (element, op): (Element, Op),
+        buffers: Box<dyn Buffers>,
+        options: &Options,
+    ) -> Result<Operation<'_>, OperationError> {
+        self.driver.check()?;
+        let size = element.size_bytes();
+        let request = |is_in_place, algorithm| Request {
+            collective,
+            algorithm,
+            rank: self.rank,
+            ranks: self.ranks(),
+            is_average: op == Op::Average,
+            is_in_place,
+        };
+        let bytes = buffers.output().len().max(buffers.input().len());
+        let usual = usual(collective, bytes, self.ranks());
+        let algorithm = options.algorithm.as_ref().unwrap_or(&usual);
+        let mut table = plan(&request(false, algorithm))?;
+        if buffers.input().is_empty() && table.input > 0 {
+            table = plan(&request(true, algorithm))?;
+        }
+        let expect = |what, found: usize, elements: usize| match elements * size {
+            expected if found == expected => Ok(()),
+            expected => Err(OperationError::Memory { what, found, expected }),
+        };
+        expect("input", buffers.input().len(), table.input)?;
+        expect("output", buffers.output().len(), table.output)?;
+        let elements = match collective {
+            Collective::AllReduce { count }
+            | Collective::Broadcast { count, .. }
+            | Collective::Reduce { count, .. } => *count,
+            Collective::ReduceScatter { counts }
+            | Collective::AllGather { counts }
+            | Collective::Gather { counts, .. }
+            | Collective::Scatter { counts, .. } => counts.iter().sum(),
+            _ => 0,
+        };
+        let label = Label {
+            name: format!("{} by {algorithm}", collective.name()),
+            elements: elements as u64,
+            element,
+            op,
+        };
+        let sequence = self.driver.start(Job { table, label, buffers, time: options.time });
+        Ok(Operation { group: self, sequence: Some(sequence) })
+    }
+
+    /// Starts an operation and waits for it.
+    ///
+    /// # Errors
+    /// As [`Group::start`] and [`Operation::wait`].
+    pub fn run(
+        &self,
+        collective: &Collective,
+        types: (Element, Op),
+        buffers: Box<dyn Buffers>,
+        options: &Options,
+    ) -> Result<Outcome, OperationError> {
+        self.start(collective, types, buffers, options)?.wait()
+    }
+
+    /// Waits for everybody.
+    ///
+    /// # Errors
+    /// As [`Group::run`].
+    pub fn barrier(&self) -> Result<Report, OperationError> {
+        let types = (Element::U8, Op::Sum);
+        let buffers = Box::new(Vectors::default());
+        Ok(self.run(&Collective::Barrier, types, buffers, &Options::default())?.report)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.driver.close(CLOSE_FOR);
+    }
+}
+
+impl Operation<'_> {
+    /// Waits until it is over.
+    ///
+    /// # Errors
+    /// When a rank is gone, runs something else, or the operation's time is over.
+    pub fn wait(mut self) -> Result<Outcome, OperationError> {
+        loop {
+            if let Some(outcome) = self.wait_within(None)? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Waits for at most this long, or as long as it takes; `None` if it is not over.
+    ///
+    /// # Errors
+    /// As [`Operation::wait`].
+    pub fn wait_within(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<Option<Outcome>, OperationError> {
+        let Some(sequence) = self.sequence else { return Ok(None) };
+        let Some(finished) = self.group.driver.wait(sequence, limit) else { return Ok(None) };
+        self.sequence = None;
+        let report = finished.result?;
+        Ok(Some(Outcome { buffers: finished.buffers, report }))
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        if let Some(sequence) = self.sequence {
+            self.group.driver.forget(sequence);
+        }
+    }
+}
+
+/// The schedule that is usual for an operation.
+fn usual(collective: &Collective, bytes: usize, ranks: usize) -> Algorithm {
+    let is_small = bytes <= SMALL_BYTES;
+    match collective {
+        Collective::AllReduce { .. } if is_small || ranks == 2 && bytes < 4 * SMALL_BYTES => {
+            Algorithm::Doubling
+        }
+        Collective::AllReduce { .. }
+        | Collective::ReduceScatter { .. }
+        | Collective::AllGather { .. } => Algorithm::Ring,
+        Collective::Broadcast { .. } if !is_small => Algorithm::Ring,
+        Collective::Broadcast { .. } | Collective::Reduce { .. } => Algorithm::Tree,
+        Collective::Barrier => Algorithm::Doubling,
+        Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::AllToAll { .. }
+        | Collective::Exchange { .. } => Algorithm::Direct,
+    }
+}

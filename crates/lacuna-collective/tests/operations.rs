@@ -1,0 +1,169 @@
+//! Groups over real sockets, each rank with its own context in one process.
+
+use lacuna::Wrap;
+use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
+use lacuna_collective::rendezvous::Meeting;
+use lacuna_collective::{
+    Collective, Element, Group, GroupConfig, GroupError, Op, OperationError, Options, Outcome,
+    Vectors,
+};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+const WAIT: Duration = Duration::from_secs(60);
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn config(port: u16, rank: usize, ranks: usize) -> GroupConfig {
+    let host = format!("127.0.0.1:{port}");
+    let meeting = Meeting { host, rank, ranks, job: String::new(), timeout: WAIT };
+    GroupConfig { bind: Ipv4Addr::LOCALHOST.into(), ..GroupConfig::new(meeting) }
+}
+
+/// Runs the same on all ranks; what each of them returned.
+fn on_all<R: Send>(
+    ranks: usize,
+    change: impl Fn(&mut GroupConfig) + Sync,
+    run: impl Fn(&Group) -> R + Sync,
+) -> Vec<R> {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let (change, run) = (&change, &run);
+                scope.spawn(move || {
+                    let mut config = config(port, rank, ranks);
+                    change(&mut config);
+                    run(&Group::form(&config).unwrap())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn floats(rank: usize, count: usize) -> Vec<u8> {
+    (0..count).flat_map(|at| ((rank * 3 + at % 1000) as f32).to_le_bytes()).collect()
+}
+
+fn output(outcome: Outcome) -> Vec<u8> {
+    outcome.buffers.output().to_vec()
+}
+
+fn all_reduce(group: &Group, count: usize) -> Vec<u8> {
+    let collective = Collective::AllReduce { count };
+    let input = floats(group.rank(), count);
+    let buffers = Box::new(Vectors { input, output: vec![0; 4 * count] });
+    let types = (Element::F32, Op::Sum);
+    output(group.run(&collective, types, buffers, &Options::default()).unwrap())
+}
+
+fn sum(ranks: usize, count: usize) -> Vec<u8> {
+    let of = |at: usize| (0..ranks).map(|rank| (rank * 3 + at % 1000) as f32).sum::<f32>();
+    (0..count).flat_map(|at| of(at).to_le_bytes()).collect()
+}
+
+/// Loses and reorders packets of all its datapaths.
+fn lossy() -> Wrap {
+    let loss = Loss::Independent(Fraction::from_ppm(50_000));
+    Arc::new(move |number, inner| {
+        let impairment = Impairment { loss: loss.clone(), ..Impairment::default() };
+        Box::new(Impair::new(inner, impairment, u64::from(number) + 1))
+    })
+}
+
+#[test]
+fn all_ranks_get_the_sum_of_all_whatever_its_size() {
+    for ranks in [1, 2, 3, 5] {
+        let counts = [0, 1, 7, 1000, 100_000, 300_001];
+        let found = on_all(ranks, |_| {}, |group| counts.map(|count| all_reduce(group, count)));
+        for result in found {
+            for (count, bytes) in counts.into_iter().zip(result) {
+                assert!(bytes == sum(ranks, count), "{count} elements on {ranks} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lossy_path_changes_nothing_in_the_result() {
+    let found = on_all(
+        3,
+        |config| config.wrap = Some(lossy()),
+        |group| [10, 100_000].map(|count| all_reduce(group, count)),
+    );
+    for [small, large] in found {
+        assert!(small == sum(3, 10) && large == sum(3, 100_000));
+    }
+}
+
+#[test]
+fn several_operations_go_on_at_once_and_end_in_any_order() {
+    let count = 50_000;
+    let found = on_all(
+        2,
+        |_| {},
+        |group| {
+            let start = || {
+                let collective = Collective::AllReduce { count };
+                let input = floats(group.rank(), count);
+                let buffers = Box::new(Vectors { input, output: vec![0; 4 * count] });
+                let types = (Element::F32, Op::Sum);
+                group.start(&collective, types, buffers, &Options::default()).unwrap()
+            };
+            let (first, second, dropped, third) = (start(), start(), start(), start());
+            drop(dropped);
+            group.barrier().unwrap();
+            [third, first, second].map(|operation| output(operation.wait().unwrap()))
+        },
+    );
+    assert!(found.into_iter().flatten().all(|bytes| bytes == sum(2, count)));
+}
+
+#[test]
+fn ranks_that_do_not_run_the_same_are_told() {
+    let found = on_all(
+        2,
+        |_| {},
+        |group| {
+            let count = 100 + group.rank();
+            let collective = Collective::AllReduce { count };
+            let buffers = Box::new(Vectors { input: floats(0, count), output: vec![0; 4 * count] });
+            let types = (Element::F32, Op::Sum);
+            group.run(&collective, types, buffers, &Options::default()).map(|_| ())
+        },
+    );
+    for result in found {
+        assert!(matches!(result, Err(OperationError::Run(_))), "{result:?}");
+    }
+}
+
+#[test]
+fn memory_that_does_not_fit_the_operation_is_refused() {
+    let found = on_all(
+        1,
+        |_| {},
+        |group| {
+            let collective = Collective::AllReduce { count: 3 };
+            let buffers = Box::new(Vectors { input: vec![0; 12], output: vec![0; 11] });
+            let types = (Element::F32, Op::Sum);
+            group.run(&collective, types, buffers, &Options::default()).map(|_| ())
+        },
+    );
+    let expected = OperationError::Memory { what: "output", found: 11, expected: 12 };
+    assert_eq!(found, [Err(expected)]);
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    let mut config = config(free_port(), 0, 2);
+    config.meeting.timeout = Duration::from_millis(100);
+    let error = Group::form(&config).unwrap_err();
+    assert!(
+        matches!(&error, GroupError::Meeting(_)) && error.to_string().ends_with(": 1"),
+        "{error}"
+    );
+}
