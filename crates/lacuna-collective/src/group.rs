@@ -63,7 +63,7 @@ impl Group {
     /// See [`GroupError`].
     pub fn form(config: &GroupConfig) -> Result<Self, GroupError> {
         let context = Context::new(ContextConfig {
-            bind: config.bind.clone(),
+            bind: config.bind,
             progress: Progress::Manual,
             wrap: config.wrap.clone(),
             ..ContextConfig::default()
