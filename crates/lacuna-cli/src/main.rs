@@ -14,6 +14,7 @@ mod units;
 mod upfront;
 mod wire;
 
+mod collective;
 mod demo;
 mod ec_bench;
 #[cfg(target_os = "linux")]
@@ -83,6 +84,7 @@ enum Command {
     Send(transfer::SendArgs),
     Recv(transfer::RecvArgs),
     Perf(perf::PerfArgs),
+    Collective(collective::CollectiveArgs),
     Probe(probe::ProbeArgs),
     Model(planner::ModelArgs),
     Plan(planner::PlanArgs),
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         Command::Send(args) => transfer::send(&args, output),
         Command::Recv(args) => transfer::recv(&args, output),
         Command::Perf(args) => perf::run(&args, output),
+        Command::Collective(args) => collective::run(&args, output),
         Command::Probe(args) => probe::run(&args, output),
         Command::Model(args) => planner::model(&args, output),
         Command::Plan(args) => planner::plan(&args, output),

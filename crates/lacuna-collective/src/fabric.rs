@@ -25,6 +25,8 @@ struct Peer {
     notes: VecDeque<RecvHandle>,
     /// Receives that have no slot yet, and those that have one, in order.
     waiting: VecDeque<Posting>,
+    /// Receives that have a slot and are not over.
+    open: usize,
     has_failed: bool,
 }
 
@@ -72,6 +74,7 @@ impl Sockets {
             connection,
             notes: VecDeque::new(),
             waiting: VecDeque::new(),
+            open: 0,
             has_failed: false,
         };
         let mut sockets = Self {
@@ -125,6 +128,7 @@ impl Sockets {
             match peer.connection.post_recv_with(buffer, options) {
                 Ok(handle) => {
                     peer.waiting.pop_front();
+                    peer.open += 1;
                     let seen = vec![0; handle.live_chunk_bits().map_or(0, <[_]>::len)];
                     let state = State::Open { handle, seen, first: 0 };
                     let receive = Receive { peer: rank, len_bytes: posting.len_bytes, state };
@@ -165,6 +169,9 @@ impl Sockets {
         let state = std::mem::replace(&mut receive.state, State::Over(Vec::new()));
         let State::Open { handle, .. } = state else { return };
         let rank = receive.peer;
+        if let Some(peer) = self.peers[rank].as_mut() {
+            peer.open -= 1;
+        }
         let Completed { buffer, len, reason, packets, .. } = handle.complete();
         let missing: Ranges<usize> = packets.gaps().collect();
         receive.state = State::Over(buffer);
@@ -214,7 +221,10 @@ impl Sockets {
             .iter()
             .enumerate()
             .filter_map(|(rank, peer)| {
-                let peer = peer.as_ref().filter(|peer| !peer.has_failed)?;
+                // Who is not waited for may go. Whoever posts something for it later is told.
+                let is_waited_for =
+                    |peer: &&Peer| !peer.has_failed && peer.open + peer.waiting.len() > 0;
+                let peer = peer.as_ref().filter(is_waited_for)?;
                 Some((rank, peer.connection.failure()?.to_string()))
             })
             .collect();
@@ -337,8 +347,13 @@ impl Fabric for Sockets {
 
     fn release(&mut self, token: Token) {
         let Some(receive) = self.receives.remove(&token) else { return };
-        if let State::Over(buffer) = receive.state {
-            self.buffers.give_back(buffer);
+        match receive.state {
+            State::Over(buffer) => self.buffers.give_back(buffer),
+            State::Open { .. } => {
+                if let Some(peer) = self.peers[receive.peer].as_mut() {
+                    peer.open -= 1;
+                }
+            }
         }
     }
 

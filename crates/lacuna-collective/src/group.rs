@@ -40,6 +40,7 @@ impl std::fmt::Debug for Group {
 pub struct Operation<'g> {
     group: &'g Group,
     sequence: Option<u64>,
+    algorithm: String,
 }
 
 /// An operation that is over.
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub buffers: Box<dyn Buffers>,
     /// How it went.
     pub report: Report,
+    /// The schedule that it was carried out by.
+    pub algorithm: String,
 }
 
 impl std::fmt::Debug for Outcome {
@@ -163,7 +166,7 @@ impl Group {
             op,
         };
         let sequence = self.driver.start(Job { table, label, buffers, time: options.time });
-        Ok(Operation { group: self, sequence: Some(sequence) })
+        Ok(Operation { group: self, sequence: Some(sequence), algorithm: algorithm.to_string() })
     }
 
     /// Starts an operation and waits for it.
@@ -222,7 +225,8 @@ impl Operation<'_> {
         let Some(finished) = self.group.driver.wait(sequence, limit) else { return Ok(None) };
         self.sequence = None;
         let report = finished.result?;
-        Ok(Some(Outcome { buffers: finished.buffers, report }))
+        let algorithm = std::mem::take(&mut self.algorithm);
+        Ok(Some(Outcome { buffers: finished.buffers, report, algorithm }))
     }
 }
 

@@ -19,6 +19,8 @@ pub use config::{GroupConfig, Options};
 pub use error::{GroupError, OperationError};
 pub use group::{Group, Operation, Outcome};
 pub use lacuna_schedule::element::{Element, Op};
-pub use lacuna_schedule::run::{Buffers, Report, Settings, Time, Vectors};
+pub use lacuna_schedule::run::{
+    Buffers, Divisor, Hop, Reason, Report, RunError, Settings, Time, Vectors,
+};
 pub use lacuna_schedule::schedule::{Algorithm, Collective};
 pub use mesh::MeshError;

@@ -167,3 +167,34 @@ fn a_rank_that_never_comes_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn a_rank_that_has_done_its_part_may_go_while_others_go_on() {
+    for _ in 0..20 {
+        // Each leaves as soon as it is through.
+        on_all(4, |_| {}, |group| group.barrier().map(drop))
+            .into_iter()
+            .for_each(|end| end.unwrap());
+    }
+}
+
+#[test]
+fn a_rank_that_goes_in_the_middle_is_named_to_all() {
+    let found = on_all(
+        3,
+        |_| {},
+        |group| {
+            if group.rank() == 2 {
+                return Ok(());
+            }
+            let collective = Collective::AllReduce { count: 100_000 };
+            let buffers = Box::new(Vectors { input: floats(0, 100_000), output: vec![0; 400_000] });
+            let types = (Element::F32, Op::Sum);
+            group.run(&collective, types, buffers, &Options::default()).map(drop)
+        },
+    );
+    for result in &found[..2] {
+        let text = result.as_ref().unwrap_err().to_string();
+        assert!(text.contains("rank 2"), "{text}");
+    }
+}

@@ -1,0 +1,215 @@
+//! `lacuna collective`: operations between ranks, measured.
+
+mod data;
+mod local;
+mod measure;
+mod report;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::units;
+use crate::{interrupt, modes};
+use clap::{Args, Subcommand, ValueEnum};
+use lacuna::datapath::{Impairment, Loss};
+use lacuna::{Mode, ScopedIp};
+use lacuna_collective::{Algorithm, Element, Op};
+use std::net::IpAddr;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  lacuna collective bench --ranks 4                 four processes on this machine
+  lacuna collective bench --ranks 4 --rate 1gbit --rtt 40ms --loss 1e-3 -b 16M -e 16M
+                                                    the same, far apart
+  lacuna collective bench --ranks 4 --mode bounded --budget 200ms --rate 1gbit --loss 1%
+                                                    in time, with what is there by then
+  torchrun --nnodes 4 --no-python lacuna collective bench
+                                                    one process per host: RANK, WORLD_SIZE, MASTER_ADDR
+                                                    and MASTER_PORT say who and where
+
+Columns are those of nccl-tests: algbw is size / time, busbw what the busiest rank sends and receives
+(all-reduce: algbw x 2 (n - 1) / n). #wrong counts elements that are neither right nor told to be missing.";
+
+/// Operations between ranks: all-reduce and its kin.
+#[derive(Debug, Args)]
+pub(crate) struct CollectiveArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(Box<BenchArgs>),
+}
+
+/// Operations that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    Broadcast,
+    Reduce,
+    AllToAll,
+}
+
+/// Measure collective operations, and check their results.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, units::HELP].join("\n\n"))]
+pub(crate) struct BenchArgs {
+    /// The operation
+    #[arg(long, value_enum, default_value = "all-reduce")]
+    op: What,
+    /// Smallest size; of all-gather and reduce-scatter, of all ranks together
+    #[arg(short = 'b', long, default_value = "1MiB", value_parser = units::some_bytes)]
+    begin: u64,
+    /// Largest size
+    #[arg(short = 'e', long, default_value = "64MiB", value_parser = units::some_bytes)]
+    end: u64,
+    /// From one size to the next
+    #[arg(short = 'f', long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    factor: u64,
+    /// Operations of each size that are measured
+    #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: u32,
+    /// Operations of each size before those
+    #[arg(short = 'w', long, default_value_t = 5)]
+    warmup: u32,
+    /// Type of the elements: i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64
+    #[arg(long = "type", default_value = "f32", value_parser = element)]
+    element: Element,
+    /// How elements are reduced: sum average product min max
+    #[arg(long, default_value = "sum", value_parser = reduction)]
+    reduce: Op,
+    /// Schedule: ring, doubling, halving, tree, transpose, cube:RADIX, direct [default: by size]
+    #[arg(long, value_parser = algorithm)]
+    algorithm: Option<Algorithm>,
+    /// What is done about gaps
+    #[arg(long, default_value = "auto", value_parser = modes::parser())]
+    mode: Mode,
+    /// Time for an operation, after which it goes on with what is there; needs --mode bounded
+    #[arg(long, value_parser = units::some_duration)]
+    budget: Option<Duration>,
+    /// Start so many processes on this machine, rather than be one of several
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    ranks: Option<u16>,
+    /// Rate of each process's path, with --ranks
+    #[arg(long, value_parser = units::rate, requires = "ranks")]
+    rate: Option<u64>,
+    /// Round-trip time of the path between two processes, with --ranks
+    #[arg(long, default_value = "0ms", value_parser = units::duration)]
+    rtt: Duration,
+    /// Share of packets that a process's path loses, with --ranks
+    #[arg(long, default_value = "0", value_parser = units::fraction)]
+    loss: f64,
+    /// Mean burst of losses, in packets
+    #[arg(long, default_value_t = 1.0)]
+    burst: f64,
+    /// Local address of the sockets [default: all, or loopback with --ranks]
+    #[arg(long)]
+    bind: Option<IpAddr>,
+    /// The address that other ranks reach this one at [default: the one that rank 0 sees]
+    #[arg(long)]
+    announce: Option<IpAddr>,
+    /// How long to wait for the other ranks
+    #[arg(long, default_value = "60s", value_parser = units::some_duration)]
+    timeout: Duration,
+    /// Do not check the results
+    #[arg(long)]
+    no_check: bool,
+}
+
+fn element(text: &str) -> Result<Element, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn reduction(text: &str) -> Result<Op, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    const NAMES: &str = "ring, doubling, halving, tree, transpose, cube:RADIX, direct";
+    Ok(match text {
+        "ring" => Algorithm::Ring,
+        "doubling" => Algorithm::Doubling,
+        "halving" => Algorithm::Halving,
+        "tree" => Algorithm::Tree,
+        "transpose" => Algorithm::Transpose,
+        "direct" => Algorithm::Direct,
+        other => {
+            let radix = other.strip_prefix("cube:").and_then(|radix| radix.parse().ok());
+            let radix = radix.filter(|radix| *radix >= 2);
+            Algorithm::Cube { radix: radix.ok_or_else(|| format!("use {NAMES}"))? }
+        }
+    })
+}
+
+impl BenchArgs {
+    fn check(&self) -> Result<(), Failure> {
+        let usage = |text: String| Err(Failure::Usage(text));
+        if self.end < self.begin {
+            return usage("the largest size is less than the smallest: choose a larger -e".into());
+        }
+        let is_bounded = matches!(self.mode, Mode::Bounded(_));
+        match self.budget {
+            Some(_) if !is_bounded => {
+                return usage("a budget ends operations in time: add --mode bounded".into());
+            }
+            None if is_bounded => {
+                return usage(
+                    "mode bounded needs to know when to end: add --budget, as in 200ms".into(),
+                );
+            }
+            _ => {}
+        }
+        if !self.mode.is_reliable() && !is_bounded {
+            return usage(format!(
+                "mode {} repairs nothing and ends nothing: use a reliable mode, or bounded",
+                self.mode
+            ));
+        }
+        if self.ranks.is_none() && (self.loss > 0.0 || !self.rtt.is_zero()) {
+            return usage("only paths of processes that --ranks starts are emulated".into());
+        }
+        self.impairment().map(drop)
+    }
+
+    /// What the path of a process does to what it sends; nothing if nothing was asked for.
+    fn impairment(&self) -> Result<Option<Impairment>, Failure> {
+        if self.rate.is_none() && self.loss == 0.0 && self.rtt.is_zero() {
+            return Ok(None);
+        }
+        let loss = match self.loss {
+            0.0 => Loss::None,
+            loss => Loss::bursts(loss, self.burst).map_err(|error| {
+                Failure::Usage(format!("{error}: choose less --loss or a longer --burst"))
+            })?,
+        };
+        let impairment = Impairment {
+            loss,
+            delay_ns: (self.rtt / 2).as_nanos() as u64,
+            rate_bits_per_s: self.rate,
+            ..Impairment::default()
+        };
+        impairment.validate().map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Some(impairment))
+    }
+
+    fn bind(&self) -> ScopedIp {
+        match self.bind {
+            Some(ip) => ip.into(),
+            None if self.ranks.is_some() => std::net::Ipv4Addr::LOCALHOST.into(),
+            None => ScopedIp::ANY,
+        }
+    }
+}
+
+pub(crate) fn run(args: &CollectiveArgs, output: Output) -> Result<(), Failure> {
+    let Command::Bench(args) = &args.command;
+    args.check()?;
+    interrupt::install()?;
+    match args.ranks {
+        Some(ranks) if !local::is_child() => local::start(ranks, output),
+        _ => measure::run(args, output),
+    }
+}
