@@ -120,6 +120,12 @@ unsafe impl Vector for F32x8 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch never faults; SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn is_zero(self) -> bool {
         // SAFETY: the trait's contract: the instructions are there.
         unsafe {

@@ -123,6 +123,12 @@ unsafe impl Vector for F32x16 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch never faults; SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn is_zero(self) -> bool {
         // SAFETY: the trait's contract: the instructions are there.
         unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, _mm512_setzero_ps()) == 0xffff }

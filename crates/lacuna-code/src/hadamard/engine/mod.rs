@@ -113,7 +113,7 @@ impl Scratch {
 
 /// The operations of an engine. The task's elements are within the slices.
 trait Kernel: Copy {
-    /// Transforms a block. Returns whether all outputs are finite.
+    /// Transforms a block. Encoding, returns whether all outputs are finite.
     fn transform(self, task: &Task<'_>, from: &[u8], to: &mut [u8], scratch: &mut Scratch) -> bool;
 
     /// Transforms all of the data, whose length is a power of two, and scales it.
@@ -208,7 +208,7 @@ impl Engine {
         each!(self, kernel => kernel.transform_in_place(data, scale));
     }
 
-    /// Transforms a block. Returns whether all outputs are finite.
+    /// Transforms a block. Encoding, returns whether all outputs are finite.
     ///
     /// # Panics
     /// If an element is outside of the slices, or a block of several elements has runs of none.

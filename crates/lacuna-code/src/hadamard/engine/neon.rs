@@ -117,6 +117,10 @@ unsafe impl Vector for F32x4 {
         Self(unsafe { vfmaq_f32(self.0, other.0, vdupq_n_f32(0.0)) })
     }
 
+    /// No stable intrinsic does it.
+    #[inline(always)]
+    unsafe fn prefetch(_at: *const u8) {}
+
     #[inline(always)]
     unsafe fn is_zero(self) -> bool {
         // SAFETY: the trait's contract: the instructions are there.
