@@ -8,6 +8,7 @@ mod contestant;
 mod count;
 mod deadlines;
 mod engine;
+mod hadamard;
 mod heap;
 mod iwarp;
 mod machine;
@@ -49,6 +50,14 @@ enum Task {
     },
     /// Measure the completion queue alone: an empty poll, a completion, across cores
     Completions {
+        #[arg(long, default_value_t = 11)]
+        rounds: u32,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure the Hadamard transform beside plain radix 2, in cache and from memory
+    Hadamard {
         #[arg(long, default_value_t = 11)]
         rounds: u32,
         /// One JSON object per line
@@ -144,6 +153,7 @@ impl Task {
             Self::WanEnd { order } => wan::end::run(&order),
             Self::Engine { rounds, json } => engine::run(rounds, json),
             Self::Completions { rounds, json } => completions::run(rounds, json),
+            Self::Hadamard { rounds, json } => hadamard::run(rounds, json, hadamard::Effort::FULL),
             Self::Deadlines(args) => deadlines::run(&args),
             Self::Verbs { rounds, json } => verbs::run(rounds, json, verbs::Effort::FULL),
             Self::Iwarp(args) => iwarp::run(&args),

@@ -1,5 +1,5 @@
 //! Erasure codes: computes the parity of blocks of chunks, and lost chunks from the others. There is no
-//! socket, clock, thread or connection state here.
+//! socket, clock, thread or connection state here. [`hadamard`] has what spreads a loss that is not repaired.
 //!
 //! A block has k data chunks and m parity chunks (SDR-RDMA 4.1.2 and 5.1.1). [`Code`] chooses the parity:
 //! XOR is cheap and repairs one loss per group, MDS repairs any m losses. A [`Codec`] computes the parity
@@ -37,6 +37,7 @@
 //! | `codec`, `shared` | encode, update, verify; codecs shared in a process |
 //! | `reconstruct`, `repair_matrix`, `workspace` | repair, its matrices, and their cache |
 //! | `engine` | products and sums of chunks, by instruction set |
+//! | [`hadamard`] | the transform that spreads losses in tensors, with engines of its own |
 //! | `gf`, `slice_array`, `spread` | GF(2^8); lists on the stack; work on several threads |
 
 #![deny(unsafe_code)]
@@ -47,6 +48,7 @@ mod code;
 mod codec;
 mod engine;
 mod gf;
+pub mod hadamard;
 mod reconstruct;
 mod repair_matrix;
 mod shape;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`lowar`] | figures 3 and 9 to 13 of LoWAR |
 //! | [`iwarp`] | figures 5, 6, 8 and 9 of datagram-iWARP |
+//! | [`optinic`] | figure 7 and table 3 of OptiNIC |
 //! | [`connections`] | reliable connections between two hosts in virtual time |
 //! | [`cells`] | many workloads at once |
 //! | [`outcome`] | the numbers, the paper's statements, how they stand |
@@ -19,4 +20,5 @@ pub mod cells;
 pub mod connections;
 pub mod iwarp;
 pub mod lowar;
+pub mod optinic;
 pub mod outcome;

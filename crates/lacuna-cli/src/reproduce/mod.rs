@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lacuna_reproduce::cells::Stopped;
 use lacuna_reproduce::cells::{Effort, Lab};
 use lacuna_reproduce::outcome::{Item, Outcome, Rows, Statement, WriteError, Written};
-use lacuna_reproduce::{iwarp, lowar};
+use lacuna_reproduce::{iwarp, lowar, optinic};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,7 @@ Examples:
   lacuna reproduce lowar --list         what there is
   lacuna reproduce iwarp 8 9 --full     datagram-iWARP under loss: two minutes
   lacuna reproduce iwarp 7 --live       a broadcast to three receivers, what each has
+  lacuna reproduce optinic 7            what losses do to encoded tensors
   lacuna reproduce sdr --out sdr        the figures of SDR-RDMA, as lacuna figures draws them";
 
 /// Do a paper's experiments again: our number, the paper's, and whether it holds
@@ -56,6 +57,8 @@ enum Paper {
     Lowar(LowarArgs),
     /// Datagram-iWARP: RDMA without connections; figures 5 to 9, of which 8 and 9 also in virtual time
     Iwarp(IwarpArgs),
+    /// OptiNIC: bounded completion and the Hadamard transform; figure 7 and table 3
+    Optinic(OptinicArgs),
     /// SDR-RDMA: the same as lacuna figures
     Sdr(FiguresArgs),
     // For runs of --live.
@@ -85,6 +88,22 @@ struct LowarArgs {
     #[cfg(target_os = "linux")]
     #[command(flatten)]
     live: live::LiveArgs,
+}
+
+#[derive(Debug, Args)]
+struct OptinicArgs {
+    /// Figures and tables of the paper, such as 7 and table3; all if none is given
+    #[arg(value_name = "FIGURE")]
+    items: Vec<Item>,
+    /// Folder to write to; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "reproduced")]
+    out: PathBuf,
+    /// All losses and 200 patterns each, instead of a coarse grid: some minutes
+    #[arg(long)]
+    full: bool,
+    /// Only list what there is
+    #[arg(long, conflicts_with_all = ["full", "items"])]
+    list: bool,
 }
 
 #[derive(Debug, Args)]
@@ -139,6 +158,9 @@ const IWARP: Source = Source {
     run: iwarp::run,
 };
 
+const OPTINIC: Source =
+    Source { name: "OptiNIC", experiments: &optinic::EXPERIMENTS, live: &[], run: optinic::run };
+
 impl LowarArgs {
     fn is_live(&self) -> bool {
         #[cfg(target_os = "linux")]
@@ -152,6 +174,7 @@ pub(crate) fn run(args: &ReproduceArgs, output: Output) -> Result<(), Failure> {
     match &args.paper {
         Paper::Lowar(args) => reproduce_lowar(args, output),
         Paper::Iwarp(args) => reproduce_iwarp(args, output),
+        Paper::Optinic(args) => reproduce_optinic(args, output),
         Paper::Sdr(args) => planner::figures(args, output),
         #[cfg(target_os = "linux")]
         Paper::Tcp(args) => bulk::run(args, output),
@@ -184,6 +207,15 @@ fn reproduce_iwarp(args: &IwarpArgs, output: Output) -> Result<(), Failure> {
         return live::iwarp::measure(&args.live, &items, effort, &args.out, output);
     }
     IWARP.all(&items, effort, &args.out, output)
+}
+
+fn reproduce_optinic(args: &OptinicArgs, output: Output) -> Result<(), Failure> {
+    if args.list {
+        return OPTINIC.list(output);
+    }
+    let items = OPTINIC.chosen(&args.items, false)?;
+    let effort = begin(args.full, &args.out)?;
+    OPTINIC.all(&items, effort, &args.out, output)
 }
 
 /// Makes the folder, and says how much is to be run.
