@@ -1,6 +1,9 @@
 //! Who makes progress: whoever waits for an operation, and a thread of the group while nobody does, so that what others
 //! still miss is sent again while this rank computes.
 //!
+//! To hand over costs two changes of threads, so the thread leaves an application that calls again and again alone: it
+//! begins once nobody has waited for [`LEAVE_ALONE`].
+//!
 //! Invariant: while somebody waits, the thread sleeps; it holds no lock then that the other wants.
 
 use crate::error::OperationError;
@@ -14,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long who waits polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
+/// How long nobody has waited before the thread makes progress: less than a peer waits for an answer.
+const LEAVE_ALONE: Duration = Duration::from_millis(1);
 /// Longest sleep, in case that nothing wakes it.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
@@ -29,6 +34,10 @@ struct Core {
 struct Turn {
     /// Who waits for operations.
     callers: usize,
+    /// The thread may be asleep in the context.
+    is_driving: bool,
+    /// When somebody waited last.
+    called: Option<Instant>,
     is_over: bool,
 }
 
@@ -160,31 +169,36 @@ impl Drop for Calling<'_> {
     fn drop(&mut self) {
         let mut turn = lock(&self.0.turn);
         turn.callers -= 1;
-        if turn.callers == 0 {
-            self.0.may_go.notify_all();
-        }
+        turn.called = Some(Instant::now());
     }
 }
 
 impl Shared {
     fn call(&self) -> Calling<'_> {
-        lock(&self.turn).callers += 1;
-        self.context.interrupt();
+        let mut turn = lock(&self.turn);
+        turn.callers += 1;
+        if turn.is_driving {
+            self.context.interrupt();
+        }
         Calling(self)
     }
 
     fn work(&self) {
-        loop {
-            let mut turn = lock(&self.turn);
-            while turn.callers > 0 && !turn.is_over {
-                turn = self.may_go.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        let mut turn = lock(&self.turn);
+        while !turn.is_over {
+            let quiet = turn.called.map_or(LEAVE_ALONE, |called| called.elapsed());
+            if turn.callers > 0 || quiet < LEAVE_ALONE {
+                let left = LEAVE_ALONE.saturating_sub(quiet).max(LEAVE_ALONE / 10);
+                let waited = self.may_go.wait_timeout(turn, left);
+                turn = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
             }
-            if turn.is_over {
-                return;
-            }
+            turn.is_driving = true;
             drop(turn);
             let (_, rest) = lock(&self.core).step();
             Sockets::wait(&self.context, rest);
+            turn = lock(&self.turn);
+            turn.is_driving = false;
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A meeting has a *job*, a word that all its ranks share: who comes with another one, from an earlier run that has not
 //! ended or to the wrong port, is told so and is no part of it. Whoever waits says for whom.
 //!
-//! Words are lines of JSON over TCP ([`words`]); the host is in [`host`], the others in [`guest`].
+//! Words are lines of JSON over TCP (`words.rs`); the host is in `host.rs`, the others in `guest.rs`.
 
 mod environment;
 mod guest;
