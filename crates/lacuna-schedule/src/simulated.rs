@@ -548,6 +548,11 @@ impl Group {
         }
     }
 
+    /// The runner of a rank.
+    pub fn runner(&mut self, rank: usize) -> &mut Runner {
+        &mut self.runners[rank]
+    }
+
     /// Operations of a rank that are over, each with the time.
     pub fn take(&mut self, rank: usize) -> Vec<(u64, Finished)> {
         std::mem::take(&mut self.finished[rank])

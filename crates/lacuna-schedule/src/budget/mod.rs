@@ -2,7 +2,7 @@
 //! is steered to a loss.
 //!
 //! After each operation every rank proposes how long it would have taken to complete ([`Observed`] to
-//! [`Proposal`]). Proposals travel with later messages; from those of all ranks each computes the next
+//! [`Proposal`]). Proposals travel with the next operation ([`crate::run::Runner::publish`]); from those of all ranks each computes the next
 //! timeout, the same on all ranks ([`Profile::update`]).
 //!
 //! | rule | proposal | timeout |
@@ -89,6 +89,27 @@ pub struct Proposal {
     pub estimate_ns: f64,
     /// The fraction of its bytes that was cut off.
     pub late: f64,
+}
+
+impl Proposal {
+    /// For a note: two numbers of eight bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.estimate_ns.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.late.to_le_bytes());
+        bytes
+    }
+
+    /// From a note; `None` if it is no time or no fraction.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 16]) -> Option<Self> {
+        let (estimate, late) = bytes.split_first_chunk::<8>()?;
+        let estimate_ns = f64::from_le_bytes(*estimate);
+        let late = f64::from_le_bytes(*late.first_chunk()?);
+        let is_sound = estimate_ns.is_finite() && estimate_ns >= 0.0 && (0.0..=1.0).contains(&late);
+        is_sound.then_some(Self { estimate_ns, late })
+    }
 }
 
 /// How timeouts are computed; see the module's table.

@@ -73,6 +73,9 @@ impl Operation {
             }
             match line.action {
                 Action::Send { peer, from } => {
+                    if let Some(news) = ports.board.news_for(peer) {
+                        fabric.tell(peer, &news.write(self.sequence))?;
+                    }
                     let pieces = self.who(from).into_iter();
                     let pieces = pieces.map(|(range, who)| (range.len(), who)).collect();
                     let send = self.sends_before(entry, peer);
