@@ -4,10 +4,15 @@
 //! A note to a peer is accompanied by what the peer is not known to have. So in a ring all ranks know of all
 //! after an operation, and in an all-to-all after a step.
 
+use super::fabric::NOTE_BYTES_MAX;
 use super::note::Note;
+use std::collections::BTreeMap;
 
 /// Longest publication of a rank.
 pub const PUBLISHED_BYTES_MAX: usize = 64;
+
+/// Publications of one note, whose heads are of 13 bytes; the rest goes with the next.
+const NEWS_MAX: usize = (NOTE_BYTES_MAX - 16) / (PUBLISHED_BYTES_MAX + 13);
 
 /// What a rank has published: a stamp that increases, and bytes.
 pub(super) type Published = (u64, Vec<u8>);
@@ -15,13 +20,13 @@ pub(super) type Published = (u64, Vec<u8>);
 #[derive(Debug)]
 pub(super) struct Board {
     entries: Vec<Option<Published>>,
-    /// By peer: the stamps that it knows, or that are on their way to it.
-    known: Vec<Vec<Option<u64>>>,
+    /// By peer that notes are exchanged with: the stamps that it knows, or that are on their way to it.
+    known: BTreeMap<usize, Vec<Option<u64>>>,
 }
 
 impl Board {
     pub(super) fn new(ranks: usize) -> Self {
-        Self { entries: vec![None; ranks], known: vec![vec![None; ranks]; ranks] }
+        Self { entries: vec![None; ranks], known: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, rank: usize) -> Option<(u64, &[u8])> {
@@ -40,7 +45,9 @@ impl Board {
 
     /// A peer has told of this.
     pub(super) fn learn(&mut self, peer: usize, rank: usize, stamp: u64, bytes: Vec<u8>) {
-        if let Some(known) = self.known.get_mut(peer).and_then(|known| known.get_mut(rank)) {
+        let ranks = self.entries.len();
+        if peer < ranks && rank < ranks {
+            let known = &mut self.known.entry(peer).or_insert_with(|| vec![None; ranks])[rank];
             *known = (*known).max(Some(stamp));
         }
         self.put(rank, stamp, bytes);
@@ -48,11 +55,13 @@ impl Board {
 
     /// What a peer is not known to know, which it will.
     pub(super) fn news_for(&mut self, peer: usize) -> Option<Note> {
-        let known = self.known.get_mut(peer)?;
+        let ranks = self.entries.len();
+        let known = self.known.entry(peer).or_insert_with(|| vec![None; ranks]);
         let mut news = Vec::new();
         for (rank, (entry, known)) in self.entries.iter().zip(known).enumerate() {
             if let Some((stamp, bytes)) = entry
                 && rank != peer
+                && news.len() < NEWS_MAX
                 && known.is_none_or(|known| known < *stamp)
             {
                 *known = Some(*stamp);
@@ -82,5 +91,18 @@ mod tests {
         assert_eq!(board.news_for(2), Some(Note::Board(vec![(0, (5, vec![1]))])));
         board.learn(9, 9, 1, vec![]);
         assert_eq!(board.get(9), None);
+    }
+
+    #[test]
+    fn news_of_many_ranks_take_several_notes() {
+        let mut board = Board::new(2000);
+        (0..2000).for_each(|rank| board.put(rank, 1, vec![0; PUBLISHED_BYTES_MAX]));
+        let mut told = 0;
+        while let Some(note) = board.news_for(5) {
+            assert!(note.write(0).len() <= NOTE_BYTES_MAX);
+            let Note::Board(news) = note else { unreachable!() };
+            told += news.len();
+        }
+        assert_eq!(told, 1999);
     }
 }
