@@ -1,6 +1,7 @@
 //! A network in virtual time, and a group of runners on it: for tests and simulations of schedules.
 //!
-//! Each rank has a link of a rate in each direction, shared by its peers; each pair a delay. A judge says
+//! Each rank has a link of a rate in each direction, which its peers use in turns, packet by packet; each pair
+//! has a delay. A judge says
 //! what becomes of each packet. In a reliable network a lost packet comes later; in one that is not it is
 //! lost, and a receive ends by its deadline or when all has been sent. A message is sent once its receive is
 //! posted and that is known to the sender, as with real queue pairs. Reducing takes no time.
@@ -104,6 +105,10 @@ impl Config {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
+    /// A packet has left its sender.
+    Leaves {
+        from: usize,
+    },
     /// A packet is at the receiver's link; then it has passed it.
     Reaches {
         pair: (usize, usize),
@@ -145,6 +150,7 @@ struct Send {
     token: Token,
     len: usize,
     offered: usize,
+    left: usize,
     /// Offered before the receive was known to be posted.
     waiting: Vec<(usize, Vec<u8>)>,
 }
@@ -165,9 +171,16 @@ struct Pair {
     credit: usize,
 }
 
+/// A packet of a message before it leaves: the message, its place, its bytes.
+type Queued = (usize, usize, Vec<u8>);
+
 #[derive(Default)]
 struct Node {
-    leaves_ns: u64,
+    /// What may leave, by peer.
+    queues: BTreeMap<usize, VecDeque<Queued>>,
+    /// What is leaving, and to whom. The next one's turn is after that peer.
+    leaving: Option<(usize, Queued)>,
+    last_peer: usize,
     enters_ns: u64,
     events: VecDeque<Event>,
     is_dead: bool,
@@ -260,6 +273,7 @@ impl Network {
 
     fn happen(&mut self, happening: Happening) {
         match happening {
+            Happening::Leaves { from } => self.left(from),
             Happening::Reaches { pair, message, offset, data } => {
                 let free_ns = self.nodes[pair.1].enters_ns.max(self.now_ns);
                 let time_ns = free_ns + self.transmission_ns(data.len());
@@ -331,7 +345,7 @@ impl Network {
         }
     }
 
-    /// Sends what was offered of a message whose receive is posted.
+    /// Queues what was offered of a message whose receive is posted.
     fn flush(&mut self, pair: (usize, usize), message: usize) {
         let (from, to) = pair;
         let state = self.pairs.entry(pair).or_default();
@@ -339,29 +353,54 @@ impl Network {
             return;
         }
         let Some(send) = state.sends.get_mut(message) else { return };
-        let (waiting, is_all) = (std::mem::take(&mut send.waiting), send.offered == send.len);
-        let (token, delay_ns) = (send.token, (self.config.delay_ns)(from, to));
-        for (mut offset, data) in waiting {
+        let queue = self.nodes[from].queues.entry(to).or_default();
+        for (mut offset, data) in std::mem::take(&mut send.waiting) {
             let mut rest = &data[..];
             while !rest.is_empty() {
                 let step = self.config.packet_bytes - offset % self.config.packet_bytes;
                 let (packet, later) = rest.split_at(step.min(rest.len()));
-                let leaves_ns = self.nodes[from].leaves_ns.max(self.now_ns)
-                    + self.transmission_ns(packet.len());
-                self.nodes[from].leaves_ns = leaves_ns;
-                self.carry(pair, message, offset, packet, leaves_ns, delay_ns);
+                queue.push_back((message, offset, packet.to_vec()));
                 offset += packet.len();
                 rest = later;
             }
         }
-        if is_all {
-            let last_ns = self.nodes[from].leaves_ns.max(self.now_ns);
+        self.serve(from);
+    }
+
+    /// Lets the next packet leave, if none is leaving.
+    fn serve(&mut self, from: usize) {
+        let node = &mut self.nodes[from];
+        if node.leaving.is_some() || node.is_dead {
+            return;
+        }
+        let has_some = |(_, queue): &(&usize, &VecDeque<Queued>)| !queue.is_empty();
+        let later = node.queues.range(node.last_peer + 1..).find(has_some);
+        let next = later.or_else(|| node.queues.iter().find(has_some));
+        let Some(peer) = next.map(|(peer, _)| *peer) else { return };
+        let Some(queued) = node.queues.get_mut(&peer).and_then(VecDeque::pop_front) else { return };
+        node.last_peer = peer;
+        let len = queued.2.len();
+        node.leaving = Some((peer, queued));
+        let time_ns = self.now_ns + self.transmission_ns(len);
+        self.at(time_ns, Happening::Leaves { from });
+    }
+
+    /// A packet has left.
+    fn left(&mut self, from: usize) {
+        let Some((to, (message, offset, data))) = self.nodes[from].leaving.take() else { return };
+        let (pair, now_ns) = ((from, to), self.now_ns);
+        let delay_ns = (self.config.delay_ns)(from, to);
+        self.carry(pair, message, offset, &data, now_ns, delay_ns);
+        let send = &mut self.pairs.entry(pair).or_default().sends[message];
+        send.left += data.len();
+        if send.left == send.len {
+            let token = send.token;
             if let Some(grace_ns) = self.config.grace_ns.filter(|_| !self.config.is_reliable) {
-                let time_ns = last_ns + delay_ns + grace_ns;
-                self.at(time_ns, Happening::Accounted { pair, message });
+                self.at(now_ns + delay_ns + grace_ns, Happening::Accounted { pair, message });
             }
             self.nodes[from].events.push_back(Event::Sent { token, is_whole: true });
         }
+        self.serve(from);
     }
 
     fn carry(
@@ -439,7 +478,7 @@ impl Fabric for Endpoint<'_> {
         let pair = (self.rank, posting.peer);
         let (token, len) = (posting.token, posting.len_bytes);
         let state = self.network.pairs.entry(pair).or_default();
-        state.sends.push(Send { token, len, offered: 0, waiting: Vec::new() });
+        state.sends.push(Send { token, len, offered: 0, left: 0, waiting: Vec::new() });
         let message = state.sends.len() - 1;
         self.network.nodes[self.rank].sends.insert(token, (pair, message));
         Ok(())
@@ -546,6 +585,11 @@ impl Group {
                 None => return false,
             }
         }
+    }
+
+    /// The runner of a rank.
+    pub fn runner(&mut self, rank: usize) -> &mut Runner {
+        &mut self.runners[rank]
     }
 
     /// Operations of a rank that are over, each with the time.

@@ -26,6 +26,7 @@
 //! A rank that is gone, or that runs something else, ends all operations with a [`RunError`] that names it;
 //! the others are told.
 
+mod board;
 mod fabric;
 mod memory;
 mod note;
@@ -38,6 +39,7 @@ mod runner;
 mod tests;
 mod who;
 
+pub use board::PUBLISHED_BYTES_MAX;
 pub use fabric::{Event, Fabric, FabricError, NOTE_BYTES_MAX, Posting, Reason, Token};
 pub use memory::{Buffers, Vectors};
 pub use note::Label;

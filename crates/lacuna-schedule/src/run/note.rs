@@ -7,9 +7,11 @@
 //! | 1 | hello | element, operation (a byte each), elements (8), the name (the rest) |
 //! | 2 | account | which send to this peer (4); pieces: elements (8), flags (1), words of ranks (2), the words (8 each) |
 //! | 3 | abort | the rank that failed (4) |
+//! | 4 | board | publications: rank (4), stamp (8), length (1), bytes |
 //!
 //! What comes from others is checked: anything odd is no note, and is ignored.
 
+use super::board::{PUBLISHED_BYTES_MAX, Published};
 use super::fabric::NOTE_BYTES_MAX;
 use super::who::{RankSet, Who};
 use crate::element::{Element, Op};
@@ -49,6 +51,8 @@ pub(super) enum Note {
     Abort {
         rank: usize,
     },
+    /// What ranks have published.
+    Board(Vec<(usize, Published)>),
 }
 
 impl Note {
@@ -57,6 +61,7 @@ impl Note {
             Self::Hello(_) => 1,
             Self::Account { .. } => 2,
             Self::Abort { .. } => 3,
+            Self::Board(_) => 4,
         };
         let mut bytes = vec![kind];
         bytes.extend_from_slice(&sequence.to_le_bytes());
@@ -83,6 +88,14 @@ impl Note {
                 }
             }
             Self::Abort { rank } => bytes.extend_from_slice(&(*rank as u32).to_le_bytes()),
+            Self::Board(entries) => {
+                for (rank, (stamp, published)) in entries {
+                    bytes.extend_from_slice(&(*rank as u32).to_le_bytes());
+                    bytes.extend_from_slice(&stamp.to_le_bytes());
+                    bytes.push(published.len() as u8);
+                    bytes.extend_from_slice(published);
+                }
+            }
         }
         bytes
     }
@@ -123,6 +136,22 @@ impl Note {
                 }
                 Self::Account { send, pieces }
             }
+            4 => {
+                let mut entries = Vec::new();
+                while !reader.0.is_empty() {
+                    let rank = u32::from_le_bytes(reader.take()?) as usize;
+                    let stamp = u64::from_le_bytes(reader.take()?);
+                    let [len] = reader.take()?;
+                    let len = usize::from(len);
+                    if rank >= ranks || len > PUBLISHED_BYTES_MAX || len > reader.0.len() {
+                        return None;
+                    }
+                    let (published, rest) = reader.0.split_at(len);
+                    reader.0 = rest;
+                    entries.push((rank, (stamp, published.to_vec())));
+                }
+                Self::Board(entries)
+            }
             3 => Self::Abort { rank: u32::from_le_bytes(reader.take()?) as usize },
             _ => return None,
         };
@@ -160,6 +189,7 @@ mod tests {
             Note::Account { send: 7, pieces: Vec::new() },
             Note::Account { send: 1, pieces: vec![(3, who(&[0, 99], false)), (9, who(&[], true))] },
             Note::Abort { rank: 3 },
+            Note::Board(vec![(1, (9, vec![4, 5])), (99, (1, vec![]))]),
         ]
     }
 
@@ -179,7 +209,7 @@ mod tests {
         let mut random = SplitMix64::new(5);
         for _ in 0..20_000 {
             let list = notes();
-            let mut bytes = list[random.below(4) as usize].write(1);
+            let mut bytes = list[random.below(5) as usize].write(1);
             for _ in 0..=random.below(3) {
                 let at = random.below(bytes.len() as u64) as usize;
                 bytes[at] = random.next_u64() as u8;

@@ -1,7 +1,7 @@
 //! What an entry of a table waits for: for each of its elements, the entries before it that touch the same
 //! memory in a way that matters. Found once per operation, from the ranges alone.
 
-use crate::schedule::{Part, Table};
+use crate::schedule::{Part, Space, Table};
 use lacuna_path::ranges::Ranges;
 
 /// Elements of an entry that wait for elements of an earlier one.
@@ -44,6 +44,10 @@ impl Order {
     /// Looks back for those that write what is read, or touch what is written, up to the last that wrote it:
     /// what was before that one it has waited for.
     fn find(&mut self, table: &Table, index: usize, part: Part, is_write: bool) {
+        if !is_write && part.space == Space::Input {
+            // Never written. Without this, large tables take quadratic time.
+            return;
+        }
         let mut open: Ranges<usize> = [part.range()].into_iter().collect();
         for on in (0..index).rev() {
             if open.last_end().is_none() {

@@ -1,6 +1,7 @@
 //! The order in which messages are posted, peer by peer: that of operations, and in an operation that of
 //! its table. Both ends keep it, so the n-th send meets the n-th receive.
 
+use super::board::Board;
 use super::fabric::{Fabric, FabricError, Posting, Token};
 use std::collections::VecDeque;
 
@@ -18,12 +19,14 @@ struct Port {
 pub(super) struct Ports {
     ports: Vec<Port>,
     receives_ahead: usize,
+    /// What goes along with notes.
+    pub(super) board: Board,
 }
 
 impl Ports {
     pub(super) fn new(ranks: usize, receives_ahead: usize) -> Self {
         let ports = (0..ranks).map(|_| Port::default()).collect();
-        Self { ports, receives_ahead: receives_ahead.max(1) }
+        Self { ports, receives_ahead: receives_ahead.max(1), board: Board::new(ranks) }
     }
 
     pub(super) fn add_send(&mut self, posting: Posting) {

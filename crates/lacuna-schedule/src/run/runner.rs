@@ -1,6 +1,7 @@
 //! Several operations of one group, on one fabric.
 
 use super::Settings;
+use super::board::PUBLISHED_BYTES_MAX;
 use super::fabric::{Event, Fabric, Token};
 use super::note::Note;
 use super::operation::{Job, Operation};
@@ -134,6 +135,22 @@ impl Runner {
         self.operations.len()
     }
 
+    /// Publishes something of this rank, in place of what it published with lower stamps. It travels with
+    /// the notes of operations that end in time, and is at all ranks after the next one as a rule.
+    ///
+    /// # Panics
+    /// If it is longer than [`PUBLISHED_BYTES_MAX`].
+    pub fn publish(&mut self, stamp: u64, bytes: &[u8]) {
+        assert!(bytes.len() <= PUBLISHED_BYTES_MAX, "{} bytes to publish", bytes.len());
+        self.ports.board.put(self.rank, stamp, bytes.to_vec());
+    }
+
+    /// What a rank has published last, as far as this one knows, with its stamp.
+    #[must_use]
+    pub fn published(&self, rank: usize) -> Option<(u64, &[u8])> {
+        self.ports.board.get(rank)
+    }
+
     /// Why the group has to be formed again, if it has.
     #[must_use]
     pub fn failure(&self) -> Option<&RunError> {
@@ -176,6 +193,15 @@ impl Runner {
         if let Note::Abort { rank } = note {
             return Err(RunError::Aborted { by: peer, rank });
         }
+        if let Note::Board(entries) = note {
+            for (rank, (stamp, bytes)) in entries {
+                // Of itself, this rank knows best.
+                if rank != self.rank {
+                    self.ports.board.learn(peer, rank, stamp, bytes);
+                }
+            }
+            return Ok(());
+        }
         if sequence >= self.next {
             if sequence - self.next < AHEAD_MAX && self.early_count < EARLY_NOTES_MAX {
                 self.early_count += 1;
@@ -192,7 +218,7 @@ impl Runner {
             Note::Account { send, pieces } => {
                 operation.on_account(peer, send, pieces, fabric, &mut self.ports)
             }
-            Note::Hello(_) | Note::Abort { .. } => Ok(()),
+            Note::Hello(_) | Note::Abort { .. } | Note::Board(_) => Ok(()),
         }
     }
 

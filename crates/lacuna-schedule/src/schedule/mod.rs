@@ -14,7 +14,7 @@
 //! Each algorithm reduces an element in one order, and on one rank before the result is passed on (or on
 //! several in the same order), so every rank gets the same bytes, in every run.
 //!
-//! [`Table`] says what a table means, [`plan`] makes one.
+//! [`Table`] says what a table means, [`plan`] makes one; [`mod@crate::choose`] says which algorithm to take.
 
 #[cfg(test)]
 pub(crate) mod check;

@@ -146,3 +146,42 @@ fn the_same_losses_leave_the_same_ranges_missing() {
         assert_eq!(bytes, other);
     }
 }
+
+#[test]
+fn proposals_travel_with_the_next_operation_and_budgets_are_the_same_on_all_ranks() {
+    use crate::budget::{Key, Observed, Profiles, Proposal, Rule};
+    let ranks = 5;
+    let case = Case::same(Collective::AllReduce { count: 4000 }, Algorithm::Ring, ranks);
+    let config = small(Config::best_effort(ranks, 1_000_000_000, 50_000));
+    let mut group =
+        Group::new(Network::new(config, disorder(10_000, 20_000, 6)), Settings::default());
+    let key = Key::new(0, 0, 16_000);
+    let mut profiles: Vec<Profiles> = (0..ranks).map(|_| Profiles::new(Rule::default())).collect();
+    profiles.iter_mut().for_each(|profiles| profiles.warm_up(key, 25_600, &[1_000_000; 4]));
+    for step in 0..20u64 {
+        let budgets: Vec<u64> =
+            profiles.iter().map(|profiles| profiles.timeout_ns(key, 25_600).unwrap()).collect();
+        assert!(budgets.iter().all(|budget_ns| *budget_ns == budgets[0]), "step {step}");
+        for (rank, table) in case.tables().into_iter().enumerate() {
+            let time = bounded(budgets[rank] * 4, Divisor::Ranks);
+            group.start(rank, case.job(rank, table, time));
+        }
+        assert!(group.run(u64::MAX));
+        for (rank, profiles) in profiles.iter_mut().enumerate() {
+            // The proposals after the step before this one have come along with it.
+            let runner = group.runner(rank);
+            let heard: Vec<Proposal> = (0..ranks)
+                .filter_map(|of| runner.published(of))
+                .filter(|(stamp, _)| *stamp == step)
+                .map(|(_, bytes)| Proposal::from_bytes(bytes.try_into().unwrap()).unwrap())
+                .collect();
+            assert_eq!(heard.len(), if step == 0 { 0 } else { ranks }, "step {step}, rank {rank}");
+            profiles.update(key, &heard);
+            let (_, finished) = group.take(rank).remove(0);
+            let observed = Observed::of(&finished.result.unwrap());
+            let proposal = profiles.proposal(key, &observed).unwrap();
+            group.runner(rank).publish(step + 1, &proposal.to_bytes());
+        }
+    }
+    assert_ne!(profiles[0].timeout_ns(key, 25_600), Some(1_300_000));
+}

@@ -1,53 +1,26 @@
 //! One operation: its table, how far each entry is, and whose contributions are where.
 //!
 //! Data flow by ranges: an entry works on the elements that are ready, then those that depend on it do.
-//! An operation that has to end in time keeps accounts besides: in the order of the table, once an entry's
-//! data are done, whose contributions its elements have. A receiver learns them from the sender's note, which
-//! follows the data. If the note has not come when the receive's deadline passes, what came counts as
-//! uncertain, so the accounts end in time too.
+//! An operation that has to end in time keeps [accounts](accounts) besides.
+
+mod accounts;
+mod time;
 
 use super::Settings;
 use super::fabric::{Fabric, Posting, Reason, Token};
 use super::memory::{Buffers, Memory};
-use super::note::{Label, Note};
+use super::note::Label;
 use super::order::Order;
 use super::ports::Ports;
 use super::report::{Hop, Report, RunError, Straggler};
-use super::who::{RankSet, Who, WhoMap};
-use crate::schedule::{Action, Part, Space, Table, Whose};
+use super::who::RankSet;
+use crate::schedule::{Action, Part, Table, Whose};
+use accounts::Accounts;
 use lacuna_path::ranges::Ranges;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
-
-/// When an operation has to be over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Time {
-    /// When it is complete.
-    Unlimited,
-    /// When it is complete; if that takes longer, it fails.
-    Within {
-        /// From its start.
-        limit_ns: u64,
-    },
-    /// In time, with what is there by then. The budget is divided over the phases by their weight; what a
-    /// phase does not use is left to later ones.
-    Bounded {
-        /// From its start.
-        budget_ns: u64,
-        /// What an average is divided by.
-        divisor: Divisor,
-    },
-}
-
-/// What the average of an operation that ends in time is divided by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Divisor {
-    /// The number of ranks: what is missing counts as zero. Chunks are divided as they come.
-    Ranks,
-    /// The number of contributions that an element has. Elements are divided when those are known, which
-    /// is when their last note has come. Where they are not known, as [`Divisor::Ranks`].
-    Contributors,
-}
+use time::deadlines;
+pub use time::{Divisor, Time};
 
 /// An operation to be started.
 pub struct Job {
@@ -75,33 +48,29 @@ struct Progress {
     is_settled: bool,
 }
 
-/// Whose contributions are where, as far as the table has been followed.
-struct Accounts {
-    spaces: [WhoMap; 3],
-    next: usize,
-    /// Notes on receives, by entry.
-    notes: BTreeMap<usize, Vec<(usize, Who)>>,
-}
-
-pub(super) struct Operation {
-    pub(super) sequence: u64,
-    pub(super) label: Label,
+/// See the module's text.
+pub(in crate::run) struct Operation {
+    pub(in crate::run) sequence: u64,
+    pub(in crate::run) label: Label,
     table: Table,
     order: Order,
+    /// Bytes of an element.
     size: usize,
     memory: Memory,
     progress: Vec<Progress>,
+    /// Entries that are not settled.
     undone: usize,
     time: Time,
     started_ns: u64,
     /// When each phase has to be over.
     deadlines_ns: Vec<u64>,
+    /// Only of operations that have to end in time.
     accounts: Option<Accounts>,
     is_pipelined: bool,
 }
 
 impl Operation {
-    pub(super) fn new(sequence: u64, job: Job, settings: &Settings, now_ns: u64) -> Self {
+    pub(in crate::run) fn new(sequence: u64, job: Job, settings: &Settings, now_ns: u64) -> Self {
         let Job { table, label, buffers, time } = job;
         let size = label.element.size_bytes();
         assert_eq!(buffers.input().len(), table.input * size, "bytes of the input");
@@ -110,15 +79,7 @@ impl Operation {
             Time::Bounded { budget_ns, .. } => deadlines(&table.phases, now_ns, budget_ns),
             _ => Vec::new(),
         };
-        let accounts = matches!(time, Time::Bounded { .. }).then(|| {
-            let mut spaces: [WhoMap; 3] = Default::default();
-            let own = || Who { ranks: [table.rank].into_iter().collect(), is_uncertain: false };
-            spaces[Space::Input as usize].set(0..table.input, own());
-            if table.is_in_place {
-                spaces[Space::Output as usize].set(0..table.output, own());
-            }
-            Accounts { spaces, next: 0, notes: BTreeMap::new() }
-        });
+        let accounts = matches!(time, Time::Bounded { .. }).then(|| Accounts::new(&table));
         Self {
             sequence,
             order: Order::new(&table),
@@ -136,16 +97,16 @@ impl Operation {
         }
     }
 
-    pub(super) fn token(&self, entry: usize) -> Token {
+    pub(in crate::run) fn token(&self, entry: usize) -> Token {
         Token(self.sequence << 32 | entry as u64)
     }
 
-    pub(super) fn into_buffers(self) -> Box<dyn Buffers> {
+    pub(in crate::run) fn into_buffers(self) -> Box<dyn Buffers> {
         self.memory.buffers
     }
 
     /// The messages to post, and the peers that are sent to.
-    pub(super) fn enqueue(&self, ports: &mut Ports) -> Vec<usize> {
+    pub(in crate::run) fn enqueue(&self, ports: &mut Ports) -> Vec<usize> {
         let mut peers = Vec::new();
         for (index, entry) in self.table.entries.iter().enumerate() {
             let posting = |peer, part: Part| Posting {
@@ -169,7 +130,7 @@ impl Operation {
     }
 
     /// Entries that wait for nothing.
-    pub(super) fn begin(
+    pub(in crate::run) fn begin(
         &mut self,
         fabric: &mut impl Fabric,
         ports: &mut Ports,
@@ -179,7 +140,7 @@ impl Operation {
     }
 
     /// Bytes of a receive have come.
-    pub(super) fn on_arrived(
+    pub(in crate::run) fn on_arrived(
         &mut self,
         entry: usize,
         bytes: Range<usize>,
@@ -195,7 +156,7 @@ impl Operation {
     }
 
     /// A receive is over.
-    pub(super) fn on_ended(
+    pub(in crate::run) fn on_ended(
         &mut self,
         entry: usize,
         reason: Reason,
@@ -247,31 +208,14 @@ impl Operation {
         self.account(fabric, ports)
     }
 
-    /// A peer says whose contributions its n-th send to this rank has.
-    pub(super) fn on_account(
-        &mut self,
-        peer: usize,
-        send: usize,
-        pieces: Vec<(usize, Who)>,
-        fabric: &mut impl Fabric,
-        ports: &mut Ports,
-    ) -> Result<(), RunError> {
-        let receives = self.table.entries.iter().enumerate();
-        let from_peer = |(_, entry): &(usize, &crate::schedule::Entry)| matches!(entry.action, Action::Receive { peer: from, .. } if from == peer);
-        let Some((entry, _)) = receives.filter(from_peer).nth(send) else { return Ok(()) };
-        let Some(accounts) = &mut self.accounts else { return Ok(()) };
-        accounts.notes.entry(entry).or_insert(pieces);
-        self.account(fabric, ports)
-    }
-
     /// When [`Operation::on_time`] has something to do.
-    pub(super) fn timeout_ns(&self) -> Option<u64> {
+    pub(in crate::run) fn timeout_ns(&self) -> Option<u64> {
         match self.time {
             Time::Unlimited => None,
             Time::Within { limit_ns } => Some(self.started_ns.saturating_add(limit_ns)),
             Time::Bounded { .. } => {
                 // Only notes are waited for here; data end by the fabric's deadlines.
-                let next = self.accounts.as_ref()?.next;
+                let next = self.accounts.as_ref()?.next();
                 let entry = self.table.entries.get(next)?;
                 let deadline_ns = self.deadlines_ns.get(entry.phase).copied();
                 deadline_ns.filter(|_| self.progress[next].is_settled)
@@ -279,7 +223,7 @@ impl Operation {
         }
     }
 
-    pub(super) fn on_time(
+    pub(in crate::run) fn on_time(
         &mut self,
         fabric: &mut impl Fabric,
         ports: &mut Ports,
@@ -302,13 +246,13 @@ impl Operation {
         Err(RunError::Late { rank, phase, waited_ns: now_ns - self.started_ns })
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::run) fn is_done(&self) -> bool {
         let count = self.table.entries.len();
-        self.undone == 0 && self.accounts.as_ref().is_none_or(|accounts| accounts.next == count)
+        self.undone == 0 && self.accounts.as_ref().is_none_or(|accounts| accounts.next() == count)
     }
 
     /// Ends what is still open in the fabric.
-    pub(super) fn abandon(&mut self, fabric: &mut impl Fabric) {
+    pub(in crate::run) fn abandon(&mut self, fabric: &mut impl Fabric) {
         for (index, entry) in self.table.entries.iter().enumerate() {
             match entry.action {
                 Action::Receive { .. } if !self.progress[index].is_settled => {
@@ -426,10 +370,6 @@ impl Operation {
         range.end = range.end.max(range.start);
     }
 
-    fn divides_by_contributors(&self) -> bool {
-        matches!(self.time, Time::Bounded { divisor: Divisor::Contributors, .. })
-    }
-
     /// Works on elements of an entry that are ready.
     fn perform(
         &mut self,
@@ -473,120 +413,8 @@ impl Operation {
         Ok(())
     }
 
-    /// Follows the accounts as far as data and notes are here.
-    fn account(&mut self, fabric: &mut impl Fabric, ports: &mut Ports) -> Result<(), RunError> {
-        while let Some(entry) = self.accounts.as_ref().map(|accounts| accounts.next) {
-            let Some(line) = self.table.entries.get(entry).copied() else { break };
-            let is_divided_here =
-                matches!(line.action, Action::Divide { .. }) && self.divides_by_contributors();
-            if !self.progress[entry].is_settled && !is_divided_here {
-                break;
-            }
-            match line.action {
-                Action::Send { peer, from } => {
-                    let pieces = self.who(from).into_iter();
-                    let pieces = pieces.map(|(range, who)| (range.len(), who)).collect();
-                    let send = self.sends_before(entry, peer);
-                    fabric.tell(peer, &Note::Account { send, pieces }.write(self.sequence))?;
-                }
-                Action::Receive { peer, to, with } => {
-                    let is_late = fabric.now_ns() >= self.deadlines_ns[line.phase];
-                    if !self.take_account(entry, peer, to, with, is_late) {
-                        break;
-                    }
-                }
-                Action::Copy { from, to } => {
-                    for (range, who) in self.who(from) {
-                        self.set_who(to, range.start - from.start..range.end - from.start, who);
-                    }
-                }
-                Action::Divide { part } if is_divided_here => {
-                    for (range, who) in self.who(part) {
-                        let by = if who.is_uncertain { self.table.ranks } else { who.ranks.len() };
-                        let part = Part { start: range.start, len: range.len(), ..part };
-                        self.memory.divide(part, by);
-                    }
-                    self.progress[entry].done.add(0..part.len);
-                    self.progress[entry].done_count = part.len;
-                    self.settle(entry, fabric);
-                    let waiting = self.order.dependants[entry].iter().copied().collect();
-                    self.advance(waiting, fabric, ports)?;
-                }
-                Action::Divide { .. } => {}
-            }
-            if let Some(accounts) = &mut self.accounts {
-                accounts.next += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whose contributions a receive brought; false if that is still to be waited for.
-    fn take_account(
-        &mut self,
-        entry: usize,
-        peer: usize,
-        to: Part,
-        with: Option<Part>,
-        is_late: bool,
-    ) -> bool {
-        let Some(accounts) = &mut self.accounts else { return true };
-        let holes = &self.progress[entry].holes;
-        let came = accounts.notes.remove(&entry);
-        // Where nothing came, nothing has to be said.
-        let is_needed = holes.gaps(&(0..to.len)).next().is_some();
-        if came.is_none() && is_needed && !is_late {
-            return false;
-        }
-        let mut incoming = WhoMap::default();
-        let open = Who { ranks: [peer].into_iter().collect(), is_uncertain: true };
-        incoming.set(0..to.len, open);
-        let mut at = 0usize;
-        for (len, who) in came.unwrap_or_default() {
-            let end = at.saturating_add(len).min(to.len);
-            incoming.set(at..end, who);
-            at = end;
-        }
-        for hole in holes.iter() {
-            incoming.set(hole.clone(), Who::default());
-        }
-        for (range, who) in incoming.get(0..to.len) {
-            let Some(with) = with else {
-                self.set_who(to, range, who);
-                continue;
-            };
-            let own = Part { start: with.start + range.start, len: range.len(), ..with };
-            for (piece, own) in self.who(own) {
-                let both = Who {
-                    ranks: own.ranks.union(&who.ranks),
-                    is_uncertain: own.is_uncertain || who.is_uncertain,
-                };
-                self.set_who(to, piece.start - with.start..piece.end - with.start, both);
-            }
-        }
-        true
-    }
-
-    fn who(&self, part: Part) -> Vec<(Range<usize>, Who)> {
-        let accounts = self.accounts.as_ref();
-        accounts
-            .map_or(Vec::new(), |accounts| accounts.spaces[part.space as usize].get(part.range()))
-    }
-
-    fn set_who(&mut self, part: Part, range: Range<usize>, who: Who) {
-        if let Some(accounts) = &mut self.accounts {
-            let range = part.start + range.start..part.start + range.end;
-            accounts.spaces[part.space as usize].set(range, who);
-        }
-    }
-
-    fn sends_before(&self, entry: usize, peer: usize) -> usize {
-        let is_to_peer = |e: &&crate::schedule::Entry| matches!(e.action, Action::Send { peer: to, .. } if to == peer);
-        self.table.entries[..entry].iter().filter(is_to_peer).count()
-    }
-
     /// The report of an operation that is done.
-    pub(super) fn report(&mut self, now_ns: u64) -> Report {
+    pub(in crate::run) fn report(&mut self, now_ns: u64) -> Report {
         let mut missing: Vec<(Range<usize>, RankSet)> = Vec::new();
         let mut uncertain: Ranges<usize> = Ranges::default();
         if self.accounts.is_some() {
@@ -624,24 +452,6 @@ impl Operation {
     }
 }
 
-/// When each phase has to be over: shares of the budget by weight, one after the other. A phase that ends
-/// early leaves its time to those behind it, whose deadlines stay.
-fn deadlines(weights: &[u64], now_ns: u64, budget_ns: u64) -> Vec<u64> {
-    let total: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
-    let ends = weights.iter().scan(0u128, |end, weight| {
-        *end += u128::from(*weight);
-        Some(*end)
-    });
-    let of = |end: u128| (u128::from(budget_ns) * end).checked_div(total);
-    let last = weights.len().saturating_sub(1);
-    ends.enumerate()
-        .map(|(phase, end)| {
-            let share = of(end).map_or(budget_ns, |share| share as u64);
-            now_ns.saturating_add(if phase == last { budget_ns } else { share })
-        })
-        .collect()
-}
-
 fn straggler(hops: &[Hop], started_ns: u64, phases: usize) -> Option<Straggler> {
     let mut ends_ns = vec![started_ns; phases];
     for hop in hops {
@@ -658,17 +468,4 @@ fn straggler(hops: &[Hop], started_ns: u64, phases: usize) -> Option<Straggler> 
         Some(longest) if longest.waited_ns >= wait.waited_ns => Some(longest),
         _ => Some(wait),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_is_divided_by_weight_and_ends_exactly() {
-        assert_eq!(deadlines(&[3, 1, 0, 4], 1000, 801), [1300, 1400, 1400, 1801]);
-        assert_eq!(deadlines(&[0, 0], 5, 10), [15, 15]);
-        assert_eq!(deadlines(&[1 << 62; 2], 0, u64::MAX), [u64::MAX / 2, u64::MAX]);
-        assert_eq!(deadlines(&[7; 3], u64::MAX - 5, 90)[2], u64::MAX);
-    }
 }
