@@ -166,8 +166,14 @@ impl Part {
 
     fn emit(&self, index: usize, out: &mut [u8]) -> usize {
         let (segment, payload) = self.segment(index);
-        let header = segment.emit(payload, out);
         let at = u64::from(self.place) + index as u64 * u64::from(self.payload_bytes);
+        if let Data::Buffer(buffer) = &self.data
+            && let Some(bytes) = buffer.try_range(at as usize, payload)
+        {
+            // Copied and summed in one pass.
+            return segment.emit_packet(bytes, out);
+        }
+        let header = segment.emit(payload, out);
         let room = &mut out[header..header + payload];
         match &self.data {
             Data::Buffer(buffer) => buffer.copy_to(at as usize, room),

@@ -197,9 +197,10 @@ impl Segment {
     pub fn emit_packet(&self, payload: &[u8], out: &mut [u8]) -> usize {
         let header = self.emit(payload.len(), out);
         let end = header + payload.len();
-        out[header..end].copy_from_slice(payload);
-        let trailer = crate::crc32c(&[&out[..end]]);
-        out[end..end + TRAILER_BYTES].copy_from_slice(&trailer);
+        let (before, room) = out.split_at_mut(header);
+        let mut sum = crate::Crc32c::new();
+        sum.copy(before, payload, &mut room[..payload.len()]);
+        out[end..end + TRAILER_BYTES].copy_from_slice(&sum.value().to_le_bytes());
         end + TRAILER_BYTES
     }
 }
