@@ -45,13 +45,17 @@ fn every_operation_is_right_between_processes() {
 
 #[test]
 fn a_lossy_path_is_repaired_or_what_is_missing_is_told() {
-    let path = "--rate 200mbit --rtt 4ms --loss 2% -b 200000 -e 200000 -n 3 -w 1";
-    for row in rows(&format!("bench --ranks 2 {path}")) {
+    let path = "--rate 200mbit --rtt 4ms --loss 2% -b 200000 -e 200000 -n 3";
+    for row in rows(&format!("bench --ranks 2 {path} -w 1")) {
         assert_eq!((&row["wrong"], row["lost_fraction"].as_f64()), (&0.into(), Some(0.0)));
     }
-    for row in rows(&format!("bench --ranks 2 --mode bounded --budget 500ms {path}")) {
+    for row in rows(&format!("bench --ranks 2 --mode bounded --budget 500ms {path} -w 1")) {
         assert_eq!(row["wrong"], 0);
         assert_eq!(row["budget_us"], 500_000.0);
+    }
+    for row in rows(&format!("bench --ranks 2 --mode bounded --budget adaptive {path} -w 8")) {
+        assert_eq!(row["wrong"], 0);
+        assert!(row["budget_us"].as_f64().unwrap() < 10e6, "{row}");
     }
 }
 
@@ -65,6 +69,7 @@ fn a_line_that_makes_no_sense_says_what_to_do() {
         ("bench --ranks 2 -b 2M -e 1M", "choose a larger -e"),
         ("bench --loss 1%", "--ranks"),
         ("bench --algorithm star", "use ring"),
+        ("bench --mode bounded --budget adaptive:fast", "adaptive:optinic"),
     ] {
         let output = run(line);
         assert_eq!(output.status.code(), Some(2), "{line}");

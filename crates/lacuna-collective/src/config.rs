@@ -2,7 +2,8 @@
 
 use crate::rendezvous::Meeting;
 use lacuna::{ConnectionConfig, ControllerKind, Mode, ScopedIp, Wrap};
-use lacuna_schedule::run::{Settings, Time};
+use lacuna_schedule::budget::Rule;
+use lacuna_schedule::run::{Divisor, Settings};
 use lacuna_schedule::schedule::Algorithm;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct GroupConfig {
     pub silence: Duration,
     /// Goes around the datapath of the group: to lose or delay packets on purpose.
     pub wrap: Option<Wrap>,
+    /// How budgets are learned ([`Budget::Adaptive`]).
+    pub rule: Rule,
     /// How operations are carried out.
     pub settings: Settings,
 }
@@ -52,6 +55,7 @@ impl GroupConfig {
             chunk_bytes: CHUNK_BYTES,
             silence: ConnectionConfig::default().silence,
             wrap: None,
+            rule: Rule::default(),
             settings: Settings::default(),
         }
     }
@@ -67,17 +71,34 @@ impl std::fmt::Debug for GroupConfig {
     }
 }
 
+/// How much time an operation has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Budget {
+    /// As long as it takes.
+    #[default]
+    Unlimited,
+    /// As long as it takes; if that is longer than this, it fails.
+    Within(Duration),
+    /// So long; then it goes on with what is there. For bounded modes.
+    Fixed(Duration),
+    /// As long as operations of its kind and size take, learned by the group's rule; then it goes on with what is
+    /// there. For bounded modes.
+    Adaptive,
+}
+
 /// How one operation is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// By which schedule; `None` chooses one by the size.
     pub algorithm: Option<Algorithm>,
-    /// When it has to be over.
-    pub time: Time,
+    /// How much time it has.
+    pub budget: Budget,
+    /// What an average is divided by, if the operation ends with what is there.
+    pub divisor: Divisor,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { algorithm: None, time: Time::Unlimited }
+        Self { algorithm: None, budget: Budget::Unlimited, divisor: Divisor::Contributors }
     }
 }

@@ -6,10 +6,13 @@
 //!
 //! Invariant: while somebody waits, the thread sleeps; it holds no lock then that the other wants.
 
+use crate::adapt::Adapt;
+use crate::config::Budget;
 use crate::error::OperationError;
 use crate::fabric::Sockets;
 use lacuna::Context;
-use lacuna_schedule::run::{Fabric, Finished, Job, RunError, Runner};
+use lacuna_schedule::budget::Key;
+use lacuna_schedule::run::{Divisor, Fabric, Finished, Job, RunError, Runner, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,9 +28,22 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 struct Core {
     runner: Runner,
     sockets: Sockets,
+    adapt: Adapt,
+    ranks: usize,
+    /// The kinds of operations in flight whose budgets are learned.
+    learning: HashMap<u64, Key>,
     finished: HashMap<u64, Finished>,
     /// Operations whose handles are gone.
     unwanted: Vec<u64>,
+}
+
+/// Of which kind an operation is, and how much time it has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) key: Key,
+    pub(crate) bytes: u64,
+    pub(crate) budget: Budget,
+    pub(crate) divisor: Divisor,
 }
 
 #[derive(Default)]
@@ -61,25 +77,81 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Core {
     /// Does what there is to do; whether anything is over by it, and how long it may be let alone.
     fn step(&mut self) -> (bool, Duration) {
-        let Self { runner, sockets, finished, unwanted } = self;
-        runner.poll(sockets);
+        self.runner.poll(&mut self.sockets);
         let mut has_any = false;
-        while let Some(over) = runner.take() {
+        while let Some(over) = self.runner.take() {
             has_any = true;
+            if let Some(key) = self.learning.remove(&over.sequence)
+                && let Ok(report) = &over.result
+            {
+                self.hear();
+                let word = self.adapt.on_finished(key, report);
+                self.runner.publish(over.sequence + 1, &word);
+            }
+            let Self { finished, unwanted, .. } = self;
             match unwanted.iter().position(|sequence| *sequence == over.sequence) {
                 Some(at) => drop(unwanted.swap_remove(at)),
                 None => drop(finished.insert(over.sequence, over)),
             }
         }
-        let now_ns = sockets.now_ns();
+        let now_ns = self.sockets.now_ns();
         let left = |due_ns: u64| Duration::from_nanos(due_ns.saturating_sub(now_ns));
-        (has_any, runner.poll_timeout().map_or(SLEEP_MAX, left).min(SLEEP_MAX))
+        (has_any, self.runner.poll_timeout().map_or(SLEEP_MAX, left).min(SLEEP_MAX))
+    }
+}
+
+impl Core {
+    /// Takes in what other ranks say of their times.
+    fn hear(&mut self) {
+        let Self { runner, adapt, ranks, .. } = self;
+        for rank in 0..*ranks {
+            if let Some((stamp, word)) = runner.published(rank) {
+                adapt.on_heard(rank, stamp, word);
+            }
+        }
+    }
+
+    fn start(&mut self, mut job: Job, limit: Limit) -> (u64, Option<u64>) {
+        let Limit { key, bytes, budget, divisor } = limit;
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let budget_ns = match budget {
+            Budget::Unlimited | Budget::Within(_) => None,
+            Budget::Fixed(time) => Some(ns(time)),
+            Budget::Adaptive => {
+                self.hear();
+                Some(self.adapt.budget_ns(key, bytes))
+            }
+        };
+        job.time = match (budget, budget_ns) {
+            (Budget::Within(time), _) => Time::Within { limit_ns: ns(time) },
+            (_, Some(budget_ns)) => Time::Bounded { budget_ns, divisor },
+            _ => Time::Unlimited,
+        };
+        let sequence = self.runner.start(&mut self.sockets, job);
+        if budget == Budget::Adaptive {
+            self.learning.insert(sequence, key);
+        }
+        self.step();
+        (sequence, budget_ns)
     }
 }
 
 impl Driver {
-    pub(crate) fn new(context: Context, runner: Runner, sockets: Sockets) -> std::io::Result<Self> {
-        let core = Core { runner, sockets, finished: HashMap::new(), unwanted: Vec::new() };
+    pub(crate) fn new(
+        context: Context,
+        runner: Runner,
+        sockets: Sockets,
+        (adapt, ranks): (Adapt, usize),
+    ) -> std::io::Result<Self> {
+        let core = Core {
+            runner,
+            sockets,
+            adapt,
+            ranks,
+            learning: HashMap::new(),
+            finished: HashMap::new(),
+            unwanted: Vec::new(),
+        };
         let shared = Arc::new(Shared {
             context,
             core: Mutex::new(core),
@@ -93,14 +165,10 @@ impl Driver {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Starts an operation.
-    pub(crate) fn start(&self, job: Job) -> u64 {
+    /// Starts an operation: its number, and its budget if it has one.
+    pub(crate) fn start(&self, job: Job, limit: Limit) -> (u64, Option<u64>) {
         let _calling = self.shared.call();
-        let mut core = lock(&self.shared.core);
-        let Core { runner, sockets, .. } = &mut *core;
-        let sequence = runner.start(sockets, job);
-        core.step();
-        sequence
+        lock(&self.shared.core).start(job, limit)
     }
 
     /// Waits for an operation, for at most this long; `None` if it is not over then.

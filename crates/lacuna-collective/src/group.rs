@@ -1,13 +1,15 @@
 //! A group of ranks, and its operations.
 
+use crate::adapt::Adapt;
 use crate::config::{GroupConfig, Options};
-use crate::driver::Driver;
+use crate::driver::{Driver, Limit};
 use crate::error::{GroupError, OperationError};
 use crate::fabric::Sockets;
 use crate::mesh;
 use lacuna::{Classes, ConnectionConfig, Context, ContextConfig, Listener, Progress};
+use lacuna_schedule::budget::Key;
 use lacuna_schedule::element::{Element, Op};
-use lacuna_schedule::run::{Buffers, Job, Label, Report, Runner, Vectors};
+use lacuna_schedule::run::{Buffers, Job, Label, Report, Runner, Time, Vectors};
 use lacuna_schedule::schedule::{Algorithm, Collective, Request, plan};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,6 +43,7 @@ pub struct Operation<'g> {
     group: &'g Group,
     sequence: Option<u64>,
     algorithm: String,
+    budget: Option<Duration>,
 }
 
 /// An operation that is over.
@@ -51,6 +54,8 @@ pub struct Outcome {
     pub report: Report,
     /// The schedule that it was carried out by.
     pub algorithm: String,
+    /// The time it had, if it was to end with what is there.
+    pub budget: Option<Duration>,
 }
 
 impl std::fmt::Debug for Outcome {
@@ -93,7 +98,9 @@ impl Group {
         let connections = mesh::connect(&context, &listener, &roll, &connection, timeout)?;
         let runner = Runner::new(roll.rank, roll.addresses.len(), config.settings);
         let sockets = Sockets::new(context.clone(), connections)?;
-        let driver = Driver::new(context, runner, sockets).map_err(GroupError::Thread)?;
+        let ranks = roll.addresses.len();
+        let adapt = (Adapt::new(config.rule, ranks), ranks);
+        let driver = Driver::new(context, runner, sockets, adapt).map_err(GroupError::Thread)?;
         Ok(Self { driver, rank: roll.rank, addresses: roll.addresses })
     }
 
@@ -165,8 +172,17 @@ impl Group {
             element,
             op,
         };
-        let sequence = self.driver.start(Job { table, label, buffers, time: options.time });
-        Ok(Operation { group: self, sequence: Some(sequence), algorithm: algorithm.to_string() })
+        let key = Key::new(0, kind(collective), bytes as u64);
+        let (budget, divisor) = (options.budget, options.divisor);
+        let limit = Limit { key, bytes: bytes as u64, budget, divisor };
+        let job = Job { table, label, buffers, time: Time::Unlimited };
+        let (sequence, budget_ns) = self.driver.start(job, limit);
+        Ok(Operation {
+            group: self,
+            sequence: Some(sequence),
+            algorithm: algorithm.to_string(),
+            budget: budget_ns.map(Duration::from_nanos),
+        })
     }
 
     /// Starts an operation and waits for it.
@@ -226,7 +242,7 @@ impl Operation<'_> {
         self.sequence = None;
         let report = finished.result?;
         let algorithm = std::mem::take(&mut self.algorithm);
-        Ok(Some(Outcome { buffers: finished.buffers, report, algorithm }))
+        Ok(Some(Outcome { buffers: finished.buffers, report, algorithm, budget: self.budget }))
     }
 }
 
@@ -235,6 +251,22 @@ impl Drop for Operation<'_> {
         if let Some(sequence) = self.sequence {
             self.group.driver.forget(sequence);
         }
+    }
+}
+
+/// The number of an operation, by which its times are kept.
+fn kind(collective: &Collective) -> u32 {
+    match collective {
+        Collective::AllReduce { .. } => 0,
+        Collective::ReduceScatter { .. } => 1,
+        Collective::AllGather { .. } => 2,
+        Collective::Broadcast { .. } => 3,
+        Collective::Reduce { .. } => 4,
+        Collective::Gather { .. } => 5,
+        Collective::Scatter { .. } => 6,
+        Collective::AllToAll { .. } => 7,
+        Collective::Barrier => 8,
+        Collective::Exchange { .. } => 9,
     }
 }
 

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapt;
 mod config;
 mod driver;
 mod error;
@@ -15,12 +16,13 @@ mod mesh;
 mod pool;
 pub mod rendezvous;
 
-pub use config::{GroupConfig, Options};
+pub use config::{Budget, GroupConfig, Options};
 pub use error::{GroupError, OperationError};
 pub use group::{Group, Operation, Outcome};
+pub use lacuna_schedule::budget::Rule;
 pub use lacuna_schedule::element::{Element, Op};
 pub use lacuna_schedule::run::{
-    Buffers, Divisor, Hop, Reason, Report, RunError, Settings, Time, Vectors,
+    Buffers, Divisor, Hop, Reason, Report, RunError, Settings, Vectors,
 };
 pub use lacuna_schedule::schedule::{Algorithm, Collective};
 pub use mesh::MeshError;

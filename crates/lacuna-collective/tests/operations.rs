@@ -4,8 +4,8 @@ use lacuna::Wrap;
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna_collective::rendezvous::Meeting;
 use lacuna_collective::{
-    Collective, Element, Group, GroupConfig, GroupError, Op, OperationError, Options, Outcome,
-    Vectors,
+    Budget, Collective, Element, Group, GroupConfig, GroupError, Op, OperationError, Options,
+    Outcome, Vectors,
 };
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -196,5 +196,54 @@ fn a_rank_that_goes_in_the_middle_is_named_to_all() {
     for result in &found[..2] {
         let text = result.as_ref().unwrap_err().to_string();
         assert!(text.contains("rank 2"), "{text}");
+    }
+}
+
+fn bounded(config: &mut GroupConfig) {
+    config.mode = "bounded".parse().unwrap();
+    config.wrap = Some(lossy());
+}
+
+/// An all-reduce that ends in time: the outcome, and the elements that are told to lack something.
+fn in_time(group: &Group, count: usize, budget: Budget) -> (Outcome, Vec<bool>) {
+    let collective = Collective::AllReduce { count };
+    let buffers =
+        Box::new(Vectors { input: floats(group.rank(), count), output: vec![0; 4 * count] });
+    let options = Options { budget, ..Options::default() };
+    let outcome = group.run(&collective, (Element::F32, Op::Sum), buffers, &options).unwrap();
+    let mut told = vec![false; count];
+    let report = &outcome.report;
+    let ranges = report.missing.iter().map(|(range, _)| range).chain(&report.uncertain);
+    ranges.for_each(|range| told[range.clone()].fill(true));
+    (outcome, told)
+}
+
+#[test]
+fn an_operation_in_time_tells_what_it_lacks_and_the_rest_is_right() {
+    let count = 200_000;
+    let found = on_all(3, bounded, |group| {
+        let (outcome, told) = in_time(group, count, Budget::Fixed(WAIT));
+        (outcome.report.lost_bytes(), told, output(outcome))
+    });
+    let expected = sum(3, count);
+    for (lost_bytes, told, bytes) in found {
+        assert!(lost_bytes > 0, "the path loses");
+        assert!(told.iter().any(|told| !told), "not all is lost");
+        for (at, told) in told.iter().enumerate() {
+            let element = 4 * at..4 * at + 4;
+            assert!(*told || bytes[element.clone()] == expected[element], "element {at}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_that_is_learned_is_about_what_operations_take() {
+    let budgets = on_all(2, bounded, |group| {
+        let run = || in_time(group, 20_000, Budget::Adaptive).0.budget.unwrap();
+        (0..10).map(|_| run()).collect::<Vec<_>>()
+    });
+    for budgets in budgets {
+        assert!(budgets[0] > Duration::from_secs(10), "time enough at first");
+        assert!(*budgets.last().unwrap() < Duration::from_secs(10), "{budgets:?}");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::data::Plan;
 use super::report::{Row, Times, bus_factor, header};
-use super::{BenchArgs, What};
+use super::{BenchArgs, Limit, What};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
@@ -11,7 +11,7 @@ use lacuna::Wrap;
 use lacuna::datapath::Impair;
 use lacuna_collective::rendezvous::Meeting;
 use lacuna_collective::{
-    Collective, Divisor, Element, Group, GroupConfig, Op, OperationError, Options, Reason, Time,
+    Budget, Collective, Element, Group, GroupConfig, Op, OperationError, Options, Reason, Rule,
     Vectors,
 };
 use std::sync::Arc;
@@ -40,6 +40,10 @@ pub(super) fn run(args: &BenchArgs, output: Output) -> Result<(), Failure> {
         bind: args.bind(),
         announce: args.announce,
         mode: args.mode,
+        rule: match args.budget {
+            Some(Limit::Adaptive(rule)) => rule,
+            _ => Rule::default(),
+        },
         wrap,
         ..GroupConfig::new(meeting)
     };
@@ -102,13 +106,12 @@ fn size(
     let types = (element, args.reduce);
     let options = Options {
         algorithm: args.algorithm.clone(),
-        time: match args.budget {
-            None => Time::Unlimited,
-            Some(budget) => Time::Bounded {
-                budget_ns: budget.as_nanos() as u64,
-                divisor: Divisor::Contributors,
-            },
+        budget: match args.budget {
+            None => Budget::Unlimited,
+            Some(Limit::Fixed(time)) => Budget::Fixed(time),
+            Some(Limit::Adaptive(_)) => Budget::Adaptive,
         },
+        ..Options::default()
     };
     let mut vectors = Vectors {
         input: plan.fill(element, args.reduce, rank),
@@ -117,6 +120,7 @@ fn size(
     let mut found = Found::default();
     let mut times_us = Vec::new();
     let mut algorithm = String::new();
+    let mut budget = None;
     for round in 0..args.warmup + args.iterations {
         let begin = Instant::now();
         let buffers = Box::new(std::mem::take(&mut vectors));
@@ -124,6 +128,7 @@ fn size(
         let us = begin.elapsed().as_secs_f64() * 1e6;
         let report = &outcome.report;
         algorithm.clone_from(&outcome.algorithm);
+        budget = outcome.budget;
         if round >= args.warmup {
             times_us.push(us);
             found.bytes += report.bytes();
@@ -172,7 +177,7 @@ fn size(
         lost_fraction: share(found.lost_bytes, found.bytes),
         cut_off_fraction: share(found.cut_off, found.hops),
         incomplete_fraction: share(found.incomplete, found.elements),
-        budget_us: args.budget.map(|budget| budget.as_secs_f64() * 1e6),
+        budget_us: budget.map(|budget| budget.as_secs_f64() * 1e6),
         wrong: (!args.no_check).then_some(found.wrong),
     };
     Ok((Some(row), found.interrupted > 0))

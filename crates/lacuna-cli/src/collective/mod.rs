@@ -12,7 +12,7 @@ use crate::{interrupt, modes};
 use clap::{Args, Subcommand, ValueEnum};
 use lacuna::datapath::{Impairment, Loss};
 use lacuna::{Mode, ScopedIp};
-use lacuna_collective::{Algorithm, Element, Op};
+use lacuna_collective::{Algorithm, Element, Op, Rule};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -87,9 +87,11 @@ pub(crate) struct BenchArgs {
     /// What is done about gaps
     #[arg(long, default_value = "auto", value_parser = modes::parser())]
     mode: Mode,
-    /// Time for an operation, after which it goes on with what is there; needs --mode bounded
-    #[arg(long, value_parser = units::some_duration)]
-    budget: Option<Duration>,
+    /// Time for an operation, after which it goes on with what is there: a time, or adaptive, which is learned from the
+    /// first operations (adaptive:optinic, adaptive:celeris, adaptive:celeris-deviation by these papers' rules); needs
+    /// --mode bounded
+    #[arg(long, value_parser = limit)]
+    budget: Option<Limit>,
     /// Start so many processes on this machine, rather than be one of several
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     ranks: Option<u16>,
@@ -117,6 +119,29 @@ pub(crate) struct BenchArgs {
     /// Do not check the results
     #[arg(long)]
     no_check: bool,
+}
+
+/// What `--budget` says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Limit {
+    Fixed(Duration),
+    Adaptive(Rule),
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    let Some(rule) = text.strip_prefix("adaptive") else {
+        return units::some_duration(text).map(Limit::Fixed);
+    };
+    let rules = [Rule::default(), Rule::OptiNic, Rule::Celeris, Rule::CelerisDeviation];
+    let found = match rule.strip_prefix(':') {
+        None if rule.is_empty() => Some(Rule::default()),
+        None => None,
+        Some(name) => rules.into_iter().find(|rule| rule.name() == name),
+    };
+    found.map(Limit::Adaptive).ok_or_else(|| {
+        let names = rules.map(|rule| format!("adaptive:{}", rule.name()));
+        format!("use a time, adaptive, or {}", names.join(", "))
+    })
 }
 
 fn element(text: &str) -> Result<Element, String> {
@@ -157,7 +182,8 @@ impl BenchArgs {
             }
             None if is_bounded => {
                 return usage(
-                    "mode bounded needs to know when to end: add --budget, as in 200ms".into(),
+                    "mode bounded needs to know when to end: add --budget adaptive, or a time"
+                        .into(),
                 );
             }
             _ => {}

@@ -46,6 +46,7 @@ pub(super) struct Row {
     pub(super) cut_off_fraction: f64,
     /// Elements of results that lack a contribution, or may.
     pub(super) incomplete_fraction: f64,
+    /// Of the last operation, at rank 0.
     pub(super) budget_us: Option<f64>,
     /// `None`: not checked.
     pub(super) wrong: Option<u64>,
