@@ -5,8 +5,8 @@
 
 use crate::pool::Buffers;
 use lacuna::{
-    Class, Completed, Connection, Context, OfferedSend, PostReceiveError, RecvHandle, RecvOptions,
-    SendBuffer,
+    Class, Completed, Connection, Context, OfferedPool, OfferedSend, PostReceiveError, RecvHandle,
+    RecvOptions, SendBuffer,
 };
 use lacuna_path::ranges::Ranges;
 use lacuna_schedule::run::{Event, Fabric, FabricError, NOTE_BYTES_MAX, Posting, Token};
@@ -59,6 +59,7 @@ pub(crate) struct Sockets {
     sends: HashMap<Token, OfferedSend>,
     events: VecDeque<Event>,
     buffers: Buffers,
+    offered: OfferedPool,
     chunk_bytes: usize,
     looked_ns: u64,
 }
@@ -85,6 +86,7 @@ impl Sockets {
             sends: HashMap::new(),
             events: VecDeque::new(),
             buffers: Buffers::default(),
+            offered: OfferedPool::default(),
             chunk_bytes,
             looked_ns: 0,
         };
@@ -322,9 +324,9 @@ impl Fabric for Sockets {
 
     fn post_send(&mut self, posting: &Posting) -> Result<(), FabricError> {
         let rank = posting.peer;
-        let connection = &self.peer(rank)?.connection;
+        let connection = self.peer(rank)?.connection.clone();
         let send = connection
-            .send_offered(posting.len_bytes, None)
+            .send_offered_from(&self.offered, posting.len_bytes, None)
             .map_err(|error| of_peer(rank, &error))?;
         self.sends.insert(posting.token, send);
         Ok(())

@@ -15,7 +15,7 @@ use crate::error::{
 use crate::handles::{RecvHandle, SendHandle, wait_for};
 use crate::handshake::{self, Agreed, Answer, Incoming, Siblings};
 use crate::monitor::Watched;
-use crate::offered::OfferedSend;
+use crate::offered::{OfferedPool, OfferedSend};
 use crate::place::RecvPlace;
 use crate::queue_pair::QueuePair;
 use crate::reuse::{ListenerPool, Origin};
@@ -408,6 +408,20 @@ impl Connection {
     ) -> Result<OfferedSend, PostSendError> {
         let deadline = Some(self.inner.config.deadline);
         self.inner.queue_pair.send_offered_within(len, immediate, deadline)
+    }
+
+    /// As [`Connection::send_offered`], with the memory of sends that have ended.
+    ///
+    /// # Errors
+    /// As [`Connection::start_send`].
+    pub fn send_offered_from(
+        &self,
+        pool: &OfferedPool,
+        len: usize,
+        immediate: Option<u32>,
+    ) -> Result<OfferedSend, PostSendError> {
+        let deadline = Some(self.inner.config.deadline);
+        self.inner.queue_pair.send_offered_from(pool, len, immediate, deadline)
     }
 
     /// As [`Connection::start_send`], with a deadline of its own.

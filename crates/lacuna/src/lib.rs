@@ -90,7 +90,7 @@ pub use error::{
 };
 pub use handles::{RecvHandle, SendHandle, Stream};
 pub use handshake::PROTOCOL_VERSION;
-pub use offered::OfferedSend;
+pub use offered::{OfferedPool, OfferedSend};
 pub use one_sided::Written;
 pub use place::RecvPlace;
 pub use pool::Pool;

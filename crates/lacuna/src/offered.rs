@@ -20,7 +20,9 @@ use std::time::Duration;
 
 /// Memory of which each byte is written at most once, and read after that.
 struct WriteOnce {
+    /// As many bytes as are used, or more.
     bytes: Box<[UnsafeCell<u8>]>,
+    size_bytes: usize,
     written: Mutex<Ranges>,
 }
 
@@ -31,12 +33,19 @@ unsafe impl Sync for WriteOnce {}
 impl WriteOnce {
     fn new(size_bytes: usize) -> Self {
         let bytes = (0..size_bytes).map(|_| UnsafeCell::new(0)).collect();
-        Self { bytes, written: Mutex::default() }
+        Self { bytes, size_bytes, written: Mutex::default() }
+    }
+
+    /// Nothing is written any more, and nobody reads it.
+    fn begin_again(&mut self, size_bytes: usize) {
+        debug_assert!(size_bytes <= self.bytes.len());
+        self.size_bytes = size_bytes;
+        *self.written.get_mut().unwrap_or_else(PoisonError::into_inner) = Ranges::default();
     }
 
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), OfferError> {
         let range = offset as u64..offset as u64 + data.len() as u64;
-        let size_bytes = self.bytes.len();
+        let size_bytes = self.size_bytes;
         if offset > size_bytes || data.len() > size_bytes - offset {
             return Err(OfferError::Outside { offset, len: data.len(), size_bytes });
         }
@@ -56,7 +65,7 @@ impl WriteOnce {
 
 impl Memory for WriteOnce {
     fn size_bytes(&self) -> usize {
-        self.bytes.len()
+        self.size_bytes
     }
 
     fn range(&self, offset: usize, len: usize) -> &[u8] {
@@ -70,6 +79,46 @@ impl Memory for WriteOnce {
         // SAFETY: in bounds by the line above; these bytes were written, which happened before by the
         // lock, and are not written again as long as the memory lives.
         unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), len) }
+    }
+}
+
+/// Memory of sends that have ended, for later ones of about the same length
+/// ([`Connection::send_offered_from`](crate::Connection::send_offered_from)): fresh pages cost more than what is copied
+/// into them.
+#[derive(Debug, Default)]
+pub struct OfferedPool {
+    kept: Mutex<Vec<Arc<WriteOnce>>>,
+}
+
+impl OfferedPool {
+    /// Memories that are kept, at most.
+    const KEPT_MAX: usize = 64;
+    /// And their bytes.
+    const KEPT_BYTES_MAX: usize = 256 << 20;
+
+    fn take(&self, len: usize) -> Arc<WriteOnce> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        for memory in kept.iter_mut() {
+            let capacity = memory.bytes.len();
+            if (len..=len.saturating_mul(2)).contains(&capacity)
+                && let Some(free) = Arc::get_mut(memory)
+            {
+                free.begin_again(len);
+                return memory.clone();
+            }
+        }
+        let memory = Arc::new(WriteOnce::new(len));
+        let bytes =
+            |kept: &[Arc<WriteOnce>]| kept.iter().map(|memory| memory.bytes.len()).sum::<usize>();
+        // Those of other lengths make room, the oldest first.
+        while kept.len() >= Self::KEPT_MAX || bytes(&kept) + len > Self::KEPT_BYTES_MAX {
+            match kept.iter().position(|memory| Arc::strong_count(memory) == 1) {
+                Some(free) => drop(kept.remove(free)),
+                None => return memory,
+            }
+        }
+        kept.push(memory.clone());
+        memory
     }
 }
 
@@ -98,7 +147,7 @@ pub struct OfferedSend {
 
 impl std::fmt::Debug for WriteOnce {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WriteOnce").field("size_bytes", &self.bytes.len()).finish_non_exhaustive()
+        f.debug_struct("WriteOnce").field("size_bytes", &self.size_bytes).finish_non_exhaustive()
     }
 }
 
@@ -142,7 +191,26 @@ impl QueuePair {
         immediate: Option<u32>,
         deadline: Option<Duration>,
     ) -> Result<OfferedSend, PostSendError> {
-        let memory = Arc::new(WriteOnce::new(len));
+        self.send_offered_in(Arc::new(WriteOnce::new(len)), immediate, deadline)
+    }
+
+    /// As [`QueuePair::send_offered`], with memory of a pool.
+    pub(crate) fn send_offered_from(
+        &self,
+        pool: &OfferedPool,
+        len: usize,
+        immediate: Option<u32>,
+        deadline: Option<Duration>,
+    ) -> Result<OfferedSend, PostSendError> {
+        self.send_offered_in(pool.take(len), immediate, deadline)
+    }
+
+    fn send_offered_in(
+        &self,
+        memory: Arc<WriteOnce>,
+        immediate: Option<u32>,
+        deadline: Option<Duration>,
+    ) -> Result<OfferedSend, PostSendError> {
         let handle =
             self.send_when_offered(SendBuffer::new(memory.clone()), immediate, deadline)?;
         Ok(OfferedSend { handle, memory })
@@ -186,5 +254,24 @@ mod tests {
             }
         });
         assert_eq!(memory.range(0, 64 << 10)[63 << 10], 63);
+    }
+
+    #[test]
+    fn memory_serves_again_once_nobody_has_it() {
+        let pool = OfferedPool::default();
+        let first = pool.take(1000);
+        first.write(0, &[7; 1000]).unwrap();
+        let address = first.bytes.as_ptr();
+        assert_ne!(pool.take(1000).bytes.as_ptr(), address, "it is in use");
+        drop(first);
+        let again = pool.take(600);
+        assert_eq!((again.bytes.as_ptr(), again.size_bytes()), (address, 600));
+        again.write(0, &[8; 600]).unwrap();
+        assert_eq!(again.range(0, 600), [8; 600]);
+        assert!(again.write(600, &[1]).is_err(), "no more than it is asked for");
+        for _ in 0..200 {
+            std::mem::forget(pool.take(10));
+        }
+        assert!(pool.kept.lock().unwrap().len() <= OfferedPool::KEPT_MAX);
     }
 }
