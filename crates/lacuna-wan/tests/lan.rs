@@ -188,7 +188,8 @@ fn a_broadcast_reaches_all_others_once() {
             assert_eq!(heard, "1".repeat(COUNT));
         }
         let [teller, hearers @ ..] = &report.total.hosts[..] else { panic!("four") };
-        assert!(teller.group_packets >= (COUNT + ENDS) as u64, "{teller:?}");
+        // The hosts end by the first word that it is over; others may still be under way then.
+        assert!(teller.group_packets > COUNT as u64, "{teller:?}");
         assert!(hearers.iter().all(|host| host.to_host.delivered_packets >= COUNT as u64));
         // Nothing of it comes back.
         assert!(teller.to_host.sent_packets < COUNT as u64, "{teller:?}");
