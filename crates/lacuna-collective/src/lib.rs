@@ -26,3 +26,8 @@ pub use lacuna_schedule::run::{
 };
 pub use lacuna_schedule::schedule::{Algorithm, Collective};
 pub use mesh::MeshError;
+
+/// The document's examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/collectives.md")]
+struct Document;
