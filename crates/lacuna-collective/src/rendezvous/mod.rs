@@ -100,7 +100,7 @@ pub enum MeetingError {
         reason: String,
     },
     /// The connection to the host broke. Retryable.
-    #[error("the meeting at {host} ended: {source}")]
+    #[error("rank 0, the host of the meeting at {host}, is gone: {source}")]
     Broken {
         /// Where.
         host: String,
