@@ -20,6 +20,9 @@ pub enum GroupError {
     /// This host's listener.
     #[error("cannot listen: {0}")]
     Listen(Box<lacuna::ConnectError>),
+    /// This host's socket for meeting again.
+    #[error("cannot listen for a later meeting: {0}")]
+    Reserve(std::io::Error),
     /// The connections do not work.
     #[error(transparent)]
     Fabric(#[from] FabricError),

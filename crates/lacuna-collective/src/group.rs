@@ -6,12 +6,13 @@ use crate::driver::{Driver, Limit};
 use crate::error::{GroupError, OperationError};
 use crate::fabric::Sockets;
 use crate::mesh;
+use crate::rendezvous::{Places, Roll};
 use lacuna::{Classes, ConnectionConfig, Context, ContextConfig, Listener, Progress};
 use lacuna_schedule::budget::Key;
 use lacuna_schedule::element::{Element, Op};
-use lacuna_schedule::run::{Buffers, Job, Label, Report, Runner, Time, Vectors};
+use lacuna_schedule::run::{Buffers, Job, Label, Report, RunError, Runner, Time, Vectors};
 use lacuna_schedule::schedule::{Algorithm, Collective, Request, plan};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 /// Below so many bytes latency counts, not the rate.
@@ -24,16 +25,24 @@ const CLOSE_FOR: Duration = Duration::from_secs(2);
 /// Ranks that compute together. All start the same operations in the same order.
 pub struct Group {
     driver: Driver,
-    rank: usize,
-    addresses: Vec<SocketAddr>,
+    roll: Roll,
+    config: GroupConfig,
+    /// For a meeting of those that are left.
+    reserve: TcpListener,
+}
+
+/// What a rank has before it meets the others.
+struct Ends {
+    context: Context,
+    listener: Listener,
+    connection: ConnectionConfig,
+    reserve: TcpListener,
+    places: Places,
 }
 
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Group")
-            .field("rank", &self.rank)
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
+        f.debug_struct("Group").field("roll", &self.roll).finish_non_exhaustive()
     }
 }
 
@@ -70,56 +79,60 @@ impl Group {
     /// # Errors
     /// See [`GroupError`].
     pub fn form(config: &GroupConfig) -> Result<Self, GroupError> {
-        let context = Context::new(ContextConfig {
-            bind: config.bind,
-            progress: Progress::Manual,
-            wrap: config.wrap.clone(),
-            ..ContextConfig::default()
-        })?;
-        let connection = ConnectionConfig {
-            mode: config.mode,
-            chunk_bytes: config.chunk_bytes,
-            controller: config.controller,
-            rate_bits_per_s: config.rate_bits_per_s,
-            silence: config.silence,
-            deadline: FOREVER,
-            classes: Classes { critical: true, ..Classes::NONE },
-            ..ConnectionConfig::default()
+        let ends = Ends::open(config)?;
+        let roll = config.meeting.meet(ends.places)?;
+        Self::connect(config.clone(), ends, roll)
+    }
+
+    /// Forms a group of the ranks that are left, when one is gone: in the order of their old ranks, by a meeting that the
+    /// lowest of them hosts. All that are left have to call it, within `timeout` of each other; who does not is no part of the
+    /// new group. Operations that were under way are lost.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn form_again(mut self, timeout: Duration) -> Result<Self, GroupError> {
+        let gone = match self.driver.failure() {
+            Some(RunError::Gone { rank, .. } | RunError::Aborted { rank, .. }) => Some(rank),
+            _ => None,
         };
-        let local = SocketAddr::new(config.bind.ip(), config.port);
-        let listener = Listener::bind(&context, local, connection)
-            .map_err(|error| GroupError::Listen(Box::new(error)))?;
-        let mut listens = listener.local_addr();
-        if let Some(announced) = config.announce {
-            listens.set_ip(announced);
-        }
-        let roll = config.meeting.meet(listens)?;
+        self.driver.close(Duration::ZERO);
+        let ends = Ends::open(&self.config)?;
+        let reserve = self.reserve.try_clone().map_err(GroupError::Reserve)?;
+        let gone = gone.into_iter().filter(|rank| *rank != self.roll.rank).collect();
+        let roll = self.roll.again(reserve, ends.places, &gone, timeout)?;
+        let mut config = self.config.clone();
+        config.meeting.timeout = timeout;
+        Self::connect(config, ends, roll)
+    }
+
+    fn connect(config: GroupConfig, ends: Ends, roll: Roll) -> Result<Self, GroupError> {
+        let Ends { context, listener, connection, reserve, .. } = ends;
         let timeout = config.meeting.timeout;
         let connections = mesh::connect(&context, &listener, &roll, &connection, timeout)?;
-        let runner = Runner::new(roll.rank, roll.addresses.len(), config.settings);
-        let sockets = Sockets::new(context.clone(), connections)?;
         let ranks = roll.addresses.len();
+        let runner = Runner::new(roll.rank, ranks, config.settings);
+        let sockets = Sockets::new(context.clone(), connections)?;
         let adapt = (Adapt::new(config.rule, ranks), ranks);
         let driver = Driver::new(context, runner, sockets, adapt).map_err(GroupError::Thread)?;
-        Ok(Self { driver, rank: roll.rank, addresses: roll.addresses })
+        Ok(Self { driver, roll, config, reserve })
     }
 
     /// This rank.
     #[must_use]
     pub fn rank(&self) -> usize {
-        self.rank
+        self.roll.rank
     }
 
     /// How many ranks there are.
     #[must_use]
     pub fn ranks(&self) -> usize {
-        self.addresses.len()
+        self.roll.addresses.len()
     }
 
     /// Where each rank listens.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.roll.addresses
     }
 
     /// Starts an operation. If the input of `buffers` is empty though the operation has one, it is in place.
@@ -138,7 +151,7 @@ impl Group {
         let request = |is_in_place, algorithm| Request {
             collective,
             algorithm,
-            rank: self.rank,
+            rank: self.roll.rank,
             ranks: self.ranks(),
             is_average: op == Op::Average,
             is_in_place,
@@ -207,6 +220,38 @@ impl Group {
         let types = (Element::U8, Op::Sum);
         let buffers = Box::new(Vectors::default());
         Ok(self.run(&Collective::Barrier, types, buffers, &Options::default())?.report)
+    }
+}
+
+impl Ends {
+    fn open(config: &GroupConfig) -> Result<Self, GroupError> {
+        let context = Context::new(ContextConfig {
+            bind: config.bind,
+            progress: Progress::Manual,
+            wrap: config.wrap.clone(),
+            ..ContextConfig::default()
+        })?;
+        let connection = ConnectionConfig {
+            mode: config.mode,
+            chunk_bytes: config.chunk_bytes,
+            controller: config.controller,
+            rate_bits_per_s: config.rate_bits_per_s,
+            silence: config.silence,
+            deadline: FOREVER,
+            classes: Classes { critical: true, ..Classes::NONE },
+            ..ConnectionConfig::default()
+        };
+        let local = SocketAddr::new(config.bind.ip(), config.port);
+        let listener = Listener::bind(&context, local, connection)
+            .map_err(|error| GroupError::Listen(Box::new(error)))?;
+        let reserve = TcpListener::bind((config.bind.ip(), 0)).map_err(GroupError::Reserve)?;
+        let meets = reserve.local_addr().map_err(GroupError::Reserve)?;
+        let mut places = Places { listens: listener.local_addr(), meets };
+        if let Some(announced) = config.announce {
+            places.listens.set_ip(announced);
+            places.meets.set_ip(announced);
+        }
+        Ok(Self { context, listener, connection, reserve, places })
     }
 }
 

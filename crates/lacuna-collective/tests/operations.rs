@@ -45,6 +45,19 @@ fn on_all<R: Send>(
     })
 }
 
+/// The same with a group that may be given up.
+fn on_all_groups<R: Send>(ranks: usize, run: impl Fn(Group) -> R + Sync) -> Vec<R> {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let start = |rank| {
+            let run = &run;
+            scope.spawn(move || run(Group::form(&config(port, rank, ranks)).unwrap()))
+        };
+        let threads: Vec<_> = (0..ranks).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 fn floats(rank: usize, count: usize) -> Vec<u8> {
     (0..count).flat_map(|at| ((rank * 3 + at % 1000) as f32).to_le_bytes()).collect()
 }
@@ -245,5 +258,25 @@ fn a_budget_that_is_learned_is_about_what_operations_take() {
     for budgets in budgets {
         assert!(budgets[0] > Duration::from_secs(10), "time enough at first");
         assert!(*budgets.last().unwrap() < Duration::from_secs(10), "{budgets:?}");
+    }
+}
+
+#[test]
+fn those_that_are_left_go_on_without_a_rank_that_is_gone() {
+    for gone in [0, 1, 3] {
+        let found = on_all_groups(4, |group| {
+            if group.rank() == gone {
+                return None;
+            }
+            let collective = Collective::AllReduce { count: 1000 };
+            let buffers = Box::new(Vectors { input: floats(0, 1000), output: vec![0; 4000] });
+            let types = (Element::F32, Op::Sum);
+            group.run(&collective, types, buffers, &Options::default()).unwrap_err();
+            let group = group.form_again(WAIT).unwrap();
+            Some((group.rank(), all_reduce(&group, 1000)))
+        });
+        let left: Vec<_> = found.into_iter().flatten().collect();
+        assert_eq!(left.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(left.iter().all(|(_, bytes)| *bytes == sum(3, 1000)));
     }
 }

@@ -1,26 +1,37 @@
 //! All ranks but the first: they look for the host until it is there, say who they are, and wait for the roll.
 
 use super::words::{ANSWER_BYTES_MAX, Answer, Join, PROTOCOL, line, read_line};
-use super::{Meeting, MeetingError, Roll};
+use super::{Meeting, MeetingError, Places, Roll};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Between two tries to reach a host that is not there yet.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 /// For one try.
-const TRY_FOR: Duration = Duration::from_secs(3);
+pub(super) const TRY_FOR: Duration = Duration::from_secs(3);
 
-pub(super) fn meet(meeting: &Meeting, listens: SocketAddr) -> Result<Roll, MeetingError> {
+pub(super) fn meet(meeting: &Meeting, places: Places) -> Result<Roll, MeetingError> {
     let begin = Instant::now();
+    let stream = reach(meeting, begin)?;
+    join(meeting, stream, begin, places)
+}
+
+/// Says who this rank is, and waits for the roll.
+pub(super) fn join(
+    meeting: &Meeting,
+    mut stream: TcpStream,
+    begin: Instant,
+    places: Places,
+) -> Result<Roll, MeetingError> {
     let host = meeting.host.clone();
-    let mut stream = reach(meeting, begin)?;
     let join = Join {
         protocol: PROTOCOL.to_owned(),
         job: meeting.job.clone(),
         rank: meeting.rank,
         ranks: meeting.ranks,
-        listens,
+        listens: places.listens,
+        meets: places.meets,
     };
     let broken = |source| MeetingError::Broken { host: host.clone(), source };
     stream.write_all(&line(&join)).map_err(broken)?;
@@ -28,13 +39,14 @@ pub(super) fn meet(meeting: &Meeting, listens: SocketAddr) -> Result<Roll, Meeti
     let left = meeting.timeout.saturating_sub(begin.elapsed()) + TRY_FOR;
     let answer = receive(&mut stream, left).map_err(broken)?;
     match answer {
-        Answer::All { group, addresses } if addresses.len() == meeting.ranks => {
-            Ok(Roll { group, rank: meeting.rank, addresses })
+        Answer::All { group, rank, addresses, meets }
+            if rank < addresses.len() && meets.len() == addresses.len() =>
+        {
+            Ok(Roll { group, rank, addresses, meets })
         }
-        Answer::All { addresses, .. } => Err(MeetingError::Refused {
-            host,
-            reason: format!("it has {} ranks, not {}", addresses.len(), meeting.ranks),
-        }),
+        Answer::All { .. } => {
+            Err(MeetingError::Refused { host, reason: "its roll makes no sense".to_owned() })
+        }
         Answer::Refused { reason } => Err(MeetingError::Refused { host, reason }),
     }
 }

@@ -4,12 +4,12 @@
 //! nothing is allocated by what a word claims.
 
 use super::words::{Answer, JOIN_BYTES_MAX, Join, PROTOCOL, line, read_line};
-use super::{Meeting, MeetingError, Roll};
+use super::{Meeting, MeetingError, Places, Roll};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Connections that have not said who they are, at most.
@@ -24,33 +24,28 @@ struct Stranger {
     read: Vec<u8>,
 }
 
-struct Guest {
+pub(super) struct Guest {
     stream: std::net::TcpStream,
-    listens: SocketAddr,
+    places: Places,
 }
 
-pub(super) fn meet(meeting: &Meeting, listens: SocketAddr) -> Result<Roll, MeetingError> {
+pub(super) fn meet(meeting: &Meeting, places: Places) -> Result<Roll, MeetingError> {
     let host = || meeting.host.clone();
     let address = meeting
         .host
         .to_socket_addrs()
         .and_then(|mut addresses| addresses.next().ok_or(io::ErrorKind::NotFound.into()))
         .map_err(|source| MeetingError::Address { host: host(), source })?;
-    let mut group = [0; 8];
-    getrandom::fill(&mut group).map_err(|error| MeetingError::Listen {
-        host: host(),
-        source: io::Error::other(error.to_string()),
-    })?;
-    let group = u64::from_le_bytes(group);
     if meeting.ranks == 1 {
-        return Ok(Roll { group, rank: 0, addresses: vec![listens] });
+        return Ok(alone(number(meeting)?, places));
     }
     let listener = TcpListener::bind(address)
         .map_err(|source| MeetingError::Listen { host: host(), source })?;
+    let expected: BTreeSet<usize> = (1..meeting.ranks).collect();
     let broken = |source| MeetingError::Broken { host: host(), source };
-    let guests = gather(meeting, listener).map_err(broken)?;
+    let guests = gather(meeting, listener, &expected).map_err(broken)?;
     let missing: Vec<usize> =
-        (1..meeting.ranks).filter(|rank| !guests.contains_key(rank)).collect();
+        expected.into_iter().filter(|rank| !guests.contains_key(rank)).collect();
     if !missing.is_empty() {
         let waited_s = meeting.timeout.as_secs();
         let error = MeetingError::Missing { waited_s, ranks: meeting.ranks, missing };
@@ -58,28 +53,63 @@ pub(super) fn meet(meeting: &Meeting, listens: SocketAddr) -> Result<Roll, Meeti
         guests.into_values().for_each(|guest| tell(guest.stream, &answer));
         return Err(error);
     }
-    // What rank 0 listens at is seen by the others as the meeting's address, if it does not say better.
-    let own = match listens.ip().is_unspecified() {
-        true => SocketAddr::new(address.ip(), listens.port()),
-        false => listens,
-    };
-    let addresses: Vec<SocketAddr> =
-        std::iter::once(own).chain(guests.values().map(|guest| guest.listens)).collect();
-    let answer = Answer::All { group, addresses: addresses.clone() };
-    guests.into_values().for_each(|guest| tell(guest.stream, &answer));
-    Ok(Roll { group, rank: 0, addresses })
+    call(meeting, guests, (places, address.ip()))
 }
 
-/// Takes in ranks until all are there or the time is over.
-fn gather(meeting: &Meeting, mut listener: TcpListener) -> io::Result<BTreeMap<usize, Guest>> {
+fn alone(group: u64, places: Places) -> Roll {
+    Roll { group, rank: 0, addresses: vec![places.listens], meets: vec![places.meets] }
+}
+
+/// A number for a new group.
+fn number(meeting: &Meeting) -> Result<u64, MeetingError> {
+    let mut group = [0; 8];
+    getrandom::fill(&mut group).map_err(|error| MeetingError::Listen {
+        host: meeting.host.clone(),
+        source: io::Error::other(error.to_string()),
+    })?;
+    Ok(u64::from_le_bytes(group))
+}
+
+/// Tells all that came where all are. Their new ranks are in the order of the old ones.
+pub(super) fn call(
+    meeting: &Meeting,
+    guests: BTreeMap<usize, Guest>,
+    (places, seen_at): (Places, IpAddr),
+) -> Result<Roll, MeetingError> {
+    let group = number(meeting)?;
+    // What the host listens at is seen by the others as the meeting's address, if it does not say better.
+    let seen = |place: SocketAddr| match place.ip().is_unspecified() {
+        true => SocketAddr::new(seen_at, place.port()),
+        false => place,
+    };
+    let own = Places { listens: seen(places.listens), meets: seen(places.meets) };
+    let mut all: BTreeMap<usize, Places> =
+        guests.iter().map(|(rank, guest)| (*rank, guest.places)).collect();
+    all.insert(meeting.rank, own);
+    let addresses: Vec<SocketAddr> = all.values().map(|places| places.listens).collect();
+    let meets: Vec<SocketAddr> = all.values().map(|places| places.meets).collect();
+    let new_rank = |old: usize| all.keys().take_while(|rank| **rank < old).count();
+    for (old, guest) in guests {
+        let (addresses, meets) = (addresses.clone(), meets.clone());
+        tell(guest.stream, &Answer::All { group, rank: new_rank(old), addresses, meets });
+    }
+    Ok(Roll { group, rank: new_rank(meeting.rank), addresses, meets })
+}
+
+/// Takes in ranks until all that are expected are there or the time is over.
+pub(super) fn gather(
+    meeting: &Meeting,
+    mut listener: TcpListener,
+    expected: &BTreeSet<usize>,
+) -> io::Result<BTreeMap<usize, Guest>> {
     let begin = Instant::now();
     let mut poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
     let mut strangers: BTreeMap<usize, Stranger> = BTreeMap::new();
-    let mut guests = BTreeMap::new();
+    let mut guests: BTreeMap<usize, Guest> = BTreeMap::new();
     let mut next = 0;
     let mut events = Events::with_capacity(64);
-    while guests.len() + 1 < meeting.ranks {
+    while !expected.iter().all(|rank| guests.contains_key(rank)) {
         let left = meeting.timeout.saturating_sub(begin.elapsed());
         if left.is_zero() {
             break;
@@ -125,12 +155,13 @@ fn welcome(
     let stream: std::net::TcpStream = stream.into();
     match why_not(meeting, line, guests) {
         Ok(join) => {
-            let listens = match join.listens.ip().is_unspecified() {
-                true => SocketAddr::new(from.ip().to_canonical(), join.listens.port()),
-                false => join.listens,
+            let seen = |place: SocketAddr| match place.ip().is_unspecified() {
+                true => SocketAddr::new(from.ip().to_canonical(), place.port()),
+                false => place,
             };
-            tracing::debug!(rank = join.rank, %from, %listens, "a rank came");
-            guests.insert(join.rank, Guest { stream, listens });
+            let places = Places { listens: seen(join.listens), meets: seen(join.meets) };
+            tracing::debug!(rank = join.rank, %from, listens = %places.listens, "a rank came");
+            guests.insert(join.rank, Guest { stream, places });
         }
         Err(reason) => {
             tracing::warn!(%from, reason, "refused");
@@ -158,11 +189,11 @@ fn why_not(
     if join.ranks != meeting.ranks {
         return Err(format!("there are {} ranks here, not {}", meeting.ranks, join.ranks));
     }
-    if join.rank == 0 || join.rank >= meeting.ranks {
+    if join.rank == meeting.rank || join.rank >= meeting.ranks {
         return Err(format!("rank {} of {} cannot join", join.rank, meeting.ranks));
     }
     if let Some(guest) = guests.get(&join.rank) {
-        return Err(format!("rank {} is there already, at {}", join.rank, guest.listens));
+        return Err(format!("rank {} is there already, at {}", join.rank, guest.places.listens));
     }
     Ok(join)
 }

@@ -4,8 +4,12 @@
 //! A meeting has a *job*, a word that all its ranks share: who comes with another one, from an earlier run that has not
 //! ended or to the wrong port, is told so and is no part of it. Whoever waits says for whom.
 //!
+//! When ranks are gone, those that are left meet again ([`Roll::again`]): each has said where it would host that, and the lowest
+//! one that is there does.
+//!
 //! Words are lines of JSON over TCP (`words.rs`); the host is in `host.rs`, the others in `guest.rs`.
 
+mod again;
 mod environment;
 mod guest;
 mod host;
@@ -42,6 +46,17 @@ pub struct Roll {
     pub rank: usize,
     /// Where each rank listens.
     pub addresses: Vec<SocketAddr>,
+    /// Where each would host a meeting of those that are left.
+    pub meets: Vec<SocketAddr>,
+}
+
+/// Where a rank takes connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// Of the other ranks, for data.
+    pub listens: SocketAddr,
+    /// For a meeting of those that are left.
+    pub meets: SocketAddr,
 }
 
 /// Why ranks did not meet.
@@ -120,16 +135,16 @@ pub(crate) fn list(ranks: &[usize]) -> String {
 }
 
 impl Meeting {
-    /// Meets the others. `listens` is where this rank takes connections; if its address is unspecified, the one that
-    /// the host sees this rank at is announced.
+    /// Meets the others. Where the addresses of this rank's places are unspecified, the one that the host sees it at is
+    /// announced.
     ///
     /// # Errors
     /// See [`MeetingError`].
-    pub fn meet(&self, listens: SocketAddr) -> Result<Roll, MeetingError> {
+    pub fn meet(&self, places: Places) -> Result<Roll, MeetingError> {
         if self.rank >= self.ranks || self.ranks > RANKS_MAX {
             return Err(MeetingError::Rank { rank: self.rank, ranks: self.ranks });
         }
-        if self.rank == 0 { host::meet(self, listens) } else { guest::meet(self, listens) }
+        if self.rank == 0 { host::meet(self, places) } else { guest::meet(self, places) }
     }
 }
 

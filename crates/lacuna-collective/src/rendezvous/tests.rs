@@ -15,8 +15,9 @@ fn meeting(port: u16, rank: usize, ranks: usize) -> Meeting {
     Meeting { host: format!("127.0.0.1:{port}"), rank, ranks, job: "a".to_owned(), timeout }
 }
 
-fn listens(rank: usize) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::UNSPECIFIED, 1000 + rank as u16))
+fn listens(rank: usize) -> Places {
+    let at = |port: usize| SocketAddr::from((Ipv4Addr::UNSPECIFIED, (port + rank) as u16));
+    Places { listens: at(1000), meets: at(2000) }
 }
 
 #[test]
@@ -32,15 +33,17 @@ fn all_ranks_learn_where_all_are() {
     });
     let addresses: Vec<SocketAddr> =
         (0..5).map(|rank| ([127, 0, 0, 1], 1000 + rank).into()).collect();
+    let meets: Vec<SocketAddr> = (0..5).map(|rank| ([127, 0, 0, 1], 2000 + rank).into()).collect();
     for (rank, roll) in rolls.iter().enumerate() {
-        assert_eq!(roll, &Roll { group: rolls[0].group, rank, addresses: addresses.clone() });
+        let (addresses, meets) = (addresses.clone(), meets.clone());
+        assert_eq!(roll, &Roll { group: rolls[0].group, rank, addresses, meets });
     }
 }
 
 #[test]
 fn one_rank_meets_nobody() {
     let roll = meeting(free_port(), 0, 1).meet(listens(0)).unwrap();
-    assert_eq!(roll.addresses, [listens(0)]);
+    assert_eq!(roll.addresses, [listens(0).listens]);
     assert!(matches!(
         meeting(1, 3, 3).meet(listens(3)),
         Err(MeetingError::Rank { rank: 3, ranks: 3 })
@@ -69,7 +72,8 @@ fn who_does_not_belong_is_told_why_and_disturbs_nobody() {
         job: "a".to_owned(),
         rank: 1,
         ranks: 3,
-        listens: listens(1),
+        listens: listens(1).listens,
+        meets: listens(1).meets,
     };
     std::thread::scope(|scope| {
         let host = scope.spawn(move || meeting(port, 0, 3).meet(listens(0)).unwrap());
@@ -150,4 +154,40 @@ fn the_variables_of_torchrun_make_a_meeting() {
         wrong,
         Err(EnvironmentError::Number { name: "WORLD_SIZE", value: "many".to_owned() })
     );
+}
+
+#[test]
+fn those_that_are_left_meet_again_whoever_is_gone() {
+    for gone in [vec![2], vec![0], vec![0, 1, 3]] {
+        // Each has a socket for it; those of the ones that are gone are closed.
+        let reserves: Vec<TcpListener> =
+            (0..5).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let meets: Vec<SocketAddr> =
+            reserves.iter().map(|reserve| reserve.local_addr().unwrap()).collect();
+        let left: Vec<usize> = (0..5).filter(|rank| !gone.contains(rank)).collect();
+        let rolls: Vec<Roll> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (rank, reserve) in reserves.into_iter().enumerate() {
+                if gone.contains(&rank) {
+                    drop(reserve);
+                    continue;
+                }
+                let old = Roll { group: 77, rank, addresses: meets.clone(), meets: meets.clone() };
+                // Only one of those that are gone is known to be.
+                let known = gone.iter().copied().take(1).collect();
+                threads.push(scope.spawn(move || {
+                    let places = Places { listens: listens(rank).listens, meets: old.meets[rank] };
+                    old.again(reserve, places, &known, Duration::from_secs(2)).unwrap()
+                }));
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let ports: Vec<u16> = left.iter().map(|rank| 1000 + *rank as u16).collect();
+        for (new_rank, roll) in rolls.iter().enumerate() {
+            assert_eq!((roll.rank, roll.group), (new_rank, rolls[0].group));
+            let found: Vec<u16> = roll.addresses.iter().map(SocketAddr::port).collect();
+            assert_eq!(found, ports);
+        }
+        assert_ne!(rolls[0].group, 77);
+    }
 }

@@ -9,7 +9,7 @@ pub(super) const PROTOCOL: &str = "lacuna-meeting-1";
 /// Longest word of a rank.
 pub(super) const JOIN_BYTES_MAX: usize = 4 << 10;
 /// Longest word of the host: an address of every rank.
-pub(super) const ANSWER_BYTES_MAX: usize = 64 * super::RANKS_MAX + 256;
+pub(super) const ANSWER_BYTES_MAX: usize = 2 * 64 * super::RANKS_MAX + 256;
 
 /// A rank comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,14 +20,24 @@ pub(super) struct Join {
     pub(super) ranks: usize,
     /// Where it listens; an unspecified address is the one that it is seen at.
     pub(super) listens: SocketAddr,
+    /// Where it would host a meeting of those that are left, likewise.
+    pub(super) meets: SocketAddr,
 }
 
 /// What the host answers, once all are there or at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    All { group: u64, addresses: Vec<SocketAddr> },
-    Refused { reason: String },
+    /// `rank` is who hears it.
+    All {
+        group: u64,
+        rank: usize,
+        addresses: Vec<SocketAddr>,
+        meets: Vec<SocketAddr>,
+    },
+    Refused {
+        reason: String,
+    },
 }
 
 pub(super) fn line<T: Serialize>(word: &T) -> Vec<u8> {
