@@ -1,10 +1,9 @@
 //! Who makes progress: whoever waits for an operation, and a thread of the group while nobody does, so that what others
 //! still miss is sent again while this rank computes.
 //!
-//! To hand over costs two changes of threads, so the thread leaves an application that calls again and again alone: it
-//! begins once nobody has waited for [`LEAVE_ALONE`].
-//!
-//! Invariant: while somebody waits, the thread sleeps; it holds no lock then that the other wants.
+//! To hand over costs two changes of threads, so the thread leaves an application that calls again soon alone. Then it waits
+//! for packets as long as something happens, and else looks now and then: to wait for packets is to poll for a while, and
+//! the core that it takes is one that the ranks of this host lack.
 
 use crate::adapt::Adapt;
 use crate::config::Budget;
@@ -20,8 +19,12 @@ use std::time::{Duration, Instant};
 
 /// How long who waits polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long nobody has waited before the thread makes progress: less than a peer waits for an answer.
-const LEAVE_ALONE: Duration = Duration::from_millis(1);
+/// The thread's first pause after somebody has waited, or something has happened; the next ones are twice as long each.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest: what others miss comes to them so much later.
+const PAUSE_MAX: Duration = Duration::from_millis(8);
+/// How long after something has happened the thread waits for packets, rather than pause.
+const ACTIVE: Duration = Duration::from_millis(20);
 /// Longest sleep, in case that nothing wakes it.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
@@ -50,10 +53,10 @@ pub(crate) struct Limit {
 struct Turn {
     /// Who waits for operations.
     callers: usize,
+    /// Somebody has waited since the thread looked last.
+    was_called: bool,
     /// The thread may be asleep in the context.
     is_driving: bool,
-    /// When somebody waited last.
-    called: Option<Instant>,
     is_over: bool,
 }
 
@@ -237,7 +240,7 @@ impl Drop for Calling<'_> {
     fn drop(&mut self) {
         let mut turn = lock(&self.0.turn);
         turn.callers -= 1;
-        turn.called = Some(Instant::now());
+        turn.was_called = true;
     }
 }
 
@@ -252,21 +255,35 @@ impl Shared {
     }
 
     fn work(&self) {
+        let mut pause = PAUSE_MIN;
+        let mut active = Instant::now();
         let mut turn = lock(&self.turn);
         while !turn.is_over {
-            let quiet = turn.called.map_or(LEAVE_ALONE, |called| called.elapsed());
-            if turn.callers > 0 || quiet < LEAVE_ALONE {
-                let left = LEAVE_ALONE.saturating_sub(quiet).max(LEAVE_ALONE / 10);
-                let waited = self.may_go.wait_timeout(turn, left);
-                turn = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let is_driving = turn.callers == 0 && !turn.was_called && active.elapsed() < ACTIVE;
+            if is_driving {
+                turn.is_driving = true;
+                drop(turn);
+                let (has_any, rest) = lock(&self.core).step();
+                Sockets::wait(&self.context, rest);
+                if has_any {
+                    active = Instant::now();
+                }
+                turn = lock(&self.turn);
+                turn.is_driving = false;
                 continue;
             }
-            turn.is_driving = true;
+            turn = self.may_go.wait_timeout(turn, pause).unwrap_or_else(PoisonError::into_inner).0;
+            if turn.callers > 0 || turn.is_over {
+                continue;
+            }
+            if std::mem::take(&mut turn.was_called) {
+                (pause, active) = (PAUSE_MIN, Instant::now());
+                continue;
+            }
             drop(turn);
-            let (_, rest) = lock(&self.core).step();
-            Sockets::wait(&self.context, rest);
+            let (has_any, _) = lock(&self.core).step();
+            pause = if has_any { PAUSE_MIN } else { PAUSE_MAX.min(2 * pause) };
             turn = lock(&self.turn);
-            turn.is_driving = false;
         }
     }
 }
