@@ -190,7 +190,10 @@ impl Transform {
 
     /// Decodes a unit, from its own part of the encoded form to its blocks in all tensors.
     // A layout and its unit, two buffers, and three things that are said of them.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is of another type, so none is taken for another"
+    )]
     pub fn decode_unit(
         &mut self,
         layout: &Layout,

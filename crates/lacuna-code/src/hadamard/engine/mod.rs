@@ -157,7 +157,7 @@ impl Engine {
             EngineKind::Avx512 => avx512::Avx512::new().map(Inner::Avx512),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             EngineKind::Neon => neon::Neon::new().map(Inner::Neon),
-            #[allow(unreachable_patterns)]
+            #[allow(unreachable_patterns, reason = "where all kinds are built, nothing is left")]
             _ => None,
         };
         inner.map(Self)

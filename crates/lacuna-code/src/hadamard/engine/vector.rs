@@ -11,7 +11,7 @@
 
 #![allow(unsafe_code)]
 // Loops over arrays of registers are completely unrolled; indices are clearer than iterators there.
-#![allow(clippy::needless_range_loop)]
+#![allow(clippy::needless_range_loop, reason = "indices are of several registers at once")]
 
 use super::super::layout::{BLOCK_MAX, Runs};
 use super::scalar::Scalar;
