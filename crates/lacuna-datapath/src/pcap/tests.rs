@@ -375,6 +375,22 @@ fn one_file_has_one_capture_at_a_time() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn a_capture_that_is_over_frees_its_file_though_a_child_has_the_descriptor() {
+    let path = std::env::temp_dir().join(format!("lacuna-pcap-child-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    file.try_lock().unwrap();
+    // A descriptor in a child is of the same open file, as this one is.
+    let of_child = file.try_clone().unwrap();
+    let output = Box::new(file.try_clone().unwrap());
+    let writer = PcapWriter::with_file(output, Some(file), PcapOptions::default()).unwrap();
+    assert!(PcapWriter::create(&path).is_err());
+    drop(writer);
+    PcapWriter::create(&path).unwrap();
+    drop(of_child);
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// A file with room for `left` bytes, as on a full disk, where the last write is cut short.
 struct Full {
     file: std::fs::File,

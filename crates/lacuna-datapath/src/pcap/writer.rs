@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::headers::{Flow, Framing};
+use crate::process::Process;
 
 /// Nanosecond timestamps, in the byte order of the writer; here always little-endian.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -91,8 +92,10 @@ type OnEnd = Box<dyn FnOnce(Result<PcapSummary, &io::Error>) + Send>;
 
 struct Shared {
     output: Box<dyn Write + Send>,
-    /// The same file, to cut off a partial record.
+    /// The same file, to cut off a partial record and to free its lock.
     file: Option<File>,
+    /// The one that has the lock.
+    process: Process,
     options: PcapOptions,
     summary: PcapSummary,
     /// The first error; nothing is written after it.
@@ -103,6 +106,15 @@ struct Shared {
     frame: Vec<u8>,
     /// Whole records that are to be written.
     records: Vec<u8>,
+}
+
+/// A child process has a copy of the descriptor, and the lock would stay for as long as the child has it.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.as_ref().filter(|_| self.process.is_current()) {
+            let _ = file.unlock();
+        }
+    }
 }
 
 impl PcapWriter {
@@ -157,6 +169,7 @@ impl PcapWriter {
         let shared = Shared {
             output,
             file,
+            process: Process::current(),
             options,
             summary,
             error: None,
