@@ -44,7 +44,7 @@ fn with_any_parity_for_the_tail_lists_keep_the_oracle_content() {
 
 #[test]
 fn in_bounded_modes_lists_keep_the_oracle_content() {
-    for seed in 2600..3200 {
+    for seed in 2600..5600 {
         let mode = ["bounded", "bounded:1", "bounded+ec:mds:4:2"][seed as usize % 3];
         println!("seed {seed}, {mode}");
         checks::oracle::run_mode(&list(seed), mode.parse().unwrap());

@@ -195,6 +195,12 @@ impl Arrivals {
         self.due_ns.get_or_insert(now_ns + delay_ns);
     }
 
+    /// Makes a report due by then.
+    #[inline]
+    pub fn request_by(&mut self, due_ns: u64) {
+        self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
+    }
+
     /// When a report is due.
     #[inline]
     pub fn due_ns(&self) -> Option<u64> {

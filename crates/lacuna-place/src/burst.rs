@@ -389,8 +389,8 @@ impl<'w> BurstPlacer<'w> {
             carries_immediate: header.carries_immediate,
             fragment: id.fragment,
         };
-        let pieces = ((slot, id.generation, packet), &mut *self.pieces);
         let receive = &**current.receive;
+        let pieces = ((receive.number(), packet), &mut *self.pieces);
         let placed = if is_parity {
             receive.take_parity(self.channel, position, (payload, header.behind), pieces)
         } else {

@@ -91,7 +91,7 @@ impl BurstPlacer<'_> {
             carries_immediate: header.carries_immediate,
             fragment: id.fragment,
         };
-        let pieces = ((slot, id.generation, packet), &mut *self.pieces);
+        let pieces = ((bound.record().number(), packet), &mut *self.pieces);
         let message = bound.in_window(window);
         let placed = if is_parity {
             bound.record().take_parity(self.channel, position, (payload, header.behind), pieces)

@@ -119,6 +119,34 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
 }
 
 #[test]
+fn a_piece_of_an_old_message_completes_no_packet_of_one_with_the_same_name() {
+    let geometry = geometry(1);
+    let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
+    let mut place = |number: u64, bytes: std::ops::Range<usize>| {
+        let address = Some(geometry.slot_address(0) + bytes.start as u64);
+        let behind = (MTU - bytes.end) as u32;
+        let piece = DataHeader { address, behind, ..header(&geometry, number, 0, 2) };
+        let mut placer = writers[0].burst();
+        placer.place(&piece, &vec![byte(number, 0); bytes.len()], false);
+        placer.finish();
+    };
+    // All messages of the first slot, until the names come round.
+    let numbers: Vec<u64> = (0..=8).filter(|number| geometry.slot_of(*number) == 0).collect();
+    for number in &numbers[..numbers.len() - 1] {
+        table.post(*number, Placement::from_vec(vec![0; 2 * MTU])).unwrap();
+        place(*number, 128..MTU);
+        assert!(table.close(*number).is_some());
+    }
+    let number = numbers[numbers.len() - 1];
+    assert_eq!(geometry.generation_of(number), geometry.generation_of(0));
+    let receive = table.post(number, Placement::from_vec(vec![0; 2 * MTU])).unwrap();
+    place(number, 0..128);
+    assert_eq!(receive.placed_packets(), 0, "half of the packet is missing");
+    place(number, 128..MTU);
+    assert_eq!(receive.placed_packets(), 1);
+}
+
+#[test]
 fn nothing_is_written_after_close_while_workers_go_on_placing() {
     const PACKETS: u32 = 60;
     let geometry = geometry(2);

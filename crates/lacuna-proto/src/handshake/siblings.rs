@@ -23,17 +23,20 @@ pub enum Role {
     Critical,
     /// Messages that are of use only in time, and are not repaired.
     Droppable,
+    /// Messages that are repaired, beside a connection that repairs nothing.
+    Repaired,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 3] = [Self::OneSided, Self::Critical, Self::Droppable];
+    pub const ALL: [Self; 4] = [Self::OneSided, Self::Critical, Self::Droppable, Self::Repaired];
 
     fn name(self) -> &'static str {
         match self {
             Self::OneSided => "one-sided",
             Self::Critical => "critical",
             Self::Droppable => "droppable",
+            Self::Repaired => "repaired",
         }
     }
 }
@@ -104,7 +107,7 @@ impl Parameters {
                 max_message_bytes: 0,
                 ..*self
             },
-            Role::Critical => {
+            Role::Critical | Role::Repaired => {
                 let is_reliable = self.mode.is_reliable();
                 Self { mode: if is_reliable { self.mode } else { Mode::Auto }, ..*self }
             }
@@ -128,6 +131,7 @@ mod tests {
         };
         for mode in [Mode::Auto, Mode::SR, Mode::EC, Mode::Raw, Mode::BOUNDED] {
             assert!(of(mode, Role::Critical).is_reliable());
+            assert!(of(mode, Role::Repaired).is_reliable());
             assert!(matches!(of(mode, Role::Droppable), Mode::Bounded(_)));
             assert!(of(mode, Role::OneSided) != Mode::Raw);
         }

@@ -27,6 +27,11 @@ const LONG_UNANSWERED_MAX: u32 = 2;
 /// owes an answer is called at least ten times a second, unless its process or host was stopped.
 /// After a stop, the peer's answer may be unread, or the peer was stopped too; so it is asked again.
 const UNATTENDED_NS_MAX: u64 = 2_000_000_000;
+/// Time between the first announcement of receives and the second, to a peer that is far away: behind most
+/// bursts of losses, and short beside a round trip. A judgement.
+const ANNOUNCED_AGAIN_NS: u64 = 1_000_000;
+/// Round trip of such a peer.
+pub(super) const FAR_NS: u64 = 2 * ANNOUNCED_AGAIN_NS;
 /// Most probe replies waiting to be sent; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 32;
 
@@ -400,6 +405,9 @@ impl QueuePair {
                 self.arrivals.request(now_ns);
             } else {
                 self.control.on_report();
+                if std::mem::take(&mut self.announces_again) {
+                    self.arrivals.request_by(now_ns + ANNOUNCED_AGAIN_NS);
+                }
             }
             self.control.receives_unfinished = true;
             self.control.acks_unfinished = true;

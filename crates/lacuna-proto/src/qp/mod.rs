@@ -110,6 +110,9 @@ pub struct QueuePair {
     recv: RecvSide,
     path: Path,
     arrivals: Arrivals,
+    /// The peer may wait for receives that the next report announces, and it is far away. If that is lost,
+    /// the peer finds out a round trip later, so a second report follows.
+    announces_again: bool,
     control: Control,
     /// The sender's words, in a mode that repairs nothing and ends in time.
     words: Option<words::Words>,
@@ -157,6 +160,7 @@ impl QueuePair {
             recv: RecvSide::new(geometry, config.mode, table.clone()),
             path: Path::new(channels, config.first_psn, controller, config.rto),
             arrivals,
+            announces_again: false,
             control: Control::new(channels),
             words: ends_in_time.then(|| words::Words::new(channels)),
             lateness: ends_in_time.then(|| Lateness::new(channels)),
@@ -370,6 +374,7 @@ impl QueuePair {
         let posted = self.recv.post(now_ns, request, safe_ns)?;
         if self.recv.sender_runs_short() {
             self.arrivals.request(now_ns);
+            self.announces_again = self.path.rtt().smoothed_ns() >= Some(control::FAR_NS);
         } else {
             self.arrivals.request_some_time(now_ns);
         }
