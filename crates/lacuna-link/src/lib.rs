@@ -7,6 +7,7 @@
 //! | [`Fraction`] | a probability as an exact integer |
 //! | [`Loss`], [`LossProcess`] | packet loss: independent, in bursts (Gilbert-Elliott), from a trace |
 //! | [`Link`] | a transmitter of fixed rate with a drop-tail queue in front of it |
+//! | [`Background`] | traffic of others on a link: bursts of packets that nobody here receives |
 //! | [`FaultGenerator`], [`Faults`] | the random faults of each packet; [`Order`] keeps packets in order |
 //! | [`Pipe`] | one direction of a path, built from these: loss, queue, rate, delay and faults |
 //! | [`Schedule`] | packets in flight, in order of their release |
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod faults;
 mod fraction;
 mod link;
@@ -26,6 +28,7 @@ mod prng;
 mod schedule;
 mod split_mix;
 
+pub use background::{Background, BackgroundCounters};
 pub use faults::{Chances, FaultGenerator, Faults, Order};
 pub use fraction::Fraction;
 pub use link::Link;

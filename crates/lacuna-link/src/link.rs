@@ -67,6 +67,12 @@ impl Link {
         Some(self.free_at_ns())
     }
 
+    /// Its rate.
+    #[must_use]
+    pub fn rate_bits_per_s(&self) -> u64 {
+        self.rate_bits_per_s
+    }
+
     /// Bytes in the queue, without the packet in transmission.
     pub fn waiting_bytes(&mut self, now_ns: u64) -> u64 {
         self.begin_until(now_ns);
@@ -95,7 +101,7 @@ impl Link {
     }
 
     /// The first whole nanosecond at which the transmitter is free.
-    fn free_at_ns(&self) -> u64 {
+    pub(crate) fn free_at_ns(&self) -> u64 {
         self.free_ns.saturating_add(u64::from(self.free_rest > 0))
     }
 }

@@ -12,7 +12,10 @@
 //! [`draw`](Pipe::draw) draws its faults, and [`pass`](Pipe::pass) sends it unless it is lost. Duplicates
 //! and reordering take no capacity of the link.
 
-use crate::{Chances, FaultGenerator, Faults, Link, Loss, Order};
+use crate::background::Source;
+use crate::{
+    Background, BackgroundCounters, Chances, FaultGenerator, Faults, Link, Loss, Order, Prng,
+};
 
 /// Bytes of IPv4 and UDP headers, which take time on a link too.
 const IP_UDP_BYTES: u32 = 28;
@@ -82,6 +85,8 @@ pub struct Pipe {
     faults: FaultGenerator,
     order: Order,
     reorder_delay_ns: u64,
+    /// Traffic of others.
+    background: Option<Source>,
 }
 
 impl Pipe {
@@ -103,7 +108,24 @@ impl Pipe {
             faults: FaultGenerator::new(config.loss, seed, first_stream),
             order: Order::default(),
             reorder_delay_ns: config.reorder_delay_ns,
+            background: None,
         }
+    }
+
+    /// Traffic of others on the link from now on, or none. It takes no effect while the rate is unlimited.
+    ///
+    /// # Panics
+    ///
+    /// When [`Background::is_possible`] says that it is not.
+    pub fn set_background(&mut self, background: Option<Background>, prng: Prng) {
+        assert!(background.is_none_or(|background| background.is_possible()), "{background:?}");
+        self.background = background.map(|background| Source::new(background, prng));
+    }
+
+    /// What others have sent since [`Pipe::set_background`].
+    #[must_use]
+    pub fn background(&self) -> BackgroundCounters {
+        self.background.as_ref().map(Source::counters).unwrap_or_default()
     }
 
     /// Changes the settings for packets that enter from now on. Packets in flight keep their release
@@ -171,6 +193,10 @@ impl Pipe {
         let charge_bytes = self.charge_bytes(packet_bytes);
         let (mut departure_ns, mut waited_ns, mut waiting_bytes) = (now_ns, 0, 0);
         if let Some(link) = &mut self.link {
+            if let Some(source) = &mut self.background {
+                source.admit(now_ns, link, self.overhead_bytes);
+                self.link_free_ns = link.free_at_ns();
+            }
             waiting_bytes = link.waiting_bytes(now_ns);
             departure_ns = link.admit(now_ns, charge_bytes)?;
             waited_ns = self.link_free_ns.saturating_sub(now_ns);
@@ -220,6 +246,21 @@ mod tests {
         assert_eq!(enter(&mut pipe, 0), None);
         assert_eq!(pipe.waiting_bytes(0), 200);
         assert_eq!(enter(&mut pipe, 10_000), passed(16_000, 0, 0, false));
+    }
+
+    #[test]
+    fn what_others_send_makes_packets_wait_and_is_counted() {
+        let mut pipe = Pipe::new(PipeConfig { queue_bytes: 1 << 20, ..slow() }, 1, 0);
+        let background = Background { share_ppm: 500_000, burst_ns: 1_000_000 };
+        pipe.set_background(Some(background), Prng::new(1, 1 << 60));
+        let waits = (0..10_000).map(|number| enter(&mut pipe, number * 10_000));
+        let waits: Vec<u64> = waits.map(|passed| passed.expect("room").waited_ns).collect();
+        let waited = waits.iter().filter(|waited_ns| **waited_ns > 0).count();
+        assert!((2000..9000).contains(&waited), "{waited} of {}", waits.len());
+        assert!(pipe.background().sent_packets > 1000 && pipe.background().dropped == 0);
+        pipe.set_background(None, Prng::new(1, 0));
+        assert_eq!(enter(&mut pipe, 1_000_000_000).map(|passed| passed.waited_ns), Some(0));
+        assert_eq!(pipe.background(), BackgroundCounters::default());
     }
 
     #[test]

@@ -118,6 +118,17 @@ impl Writer {
         }
         Ok(())
     }
+
+    /// The frame that [`Writer::write`] would write.
+    pub(crate) fn copy(&mut self, bundle: &Bundle, frame: &[u8], part: &Part, out: &mut Vec<u8>) {
+        if let Some(bit) = part.flipped_bit {
+            return bundle.corrupt(frame, part.start, part.is_marked, bit, out);
+        }
+        out.clear();
+        for piece in bundle.cut(frame, part.start..part.end, part.is_marked, &mut self.header) {
+            out.extend_from_slice(piece);
+        }
+    }
 }
 
 impl Emulator {
@@ -302,6 +313,31 @@ impl Emulator {
     }
 }
 
+/// Sleeps until one of the devices or the waker is readable, or the time is over, and notes which devices may have
+/// frames.
+pub(crate) fn wait_readable(
+    devices: &[OwnedFd],
+    waker: &OwnedFd,
+    timeout_ns: Option<u64>,
+    is_readable: &mut [bool],
+) -> io::Result<()> {
+    let timeout = timeout_ns.map(timespec);
+    let all = devices.iter().chain([waker]);
+    let mut fds: Vec<_> =
+        all.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for (is_readable, fd) in is_readable.iter_mut().zip(&fds) {
+        *is_readable = !fd.revents().is_empty();
+    }
+    if fds.last().is_some_and(|waker| !waker.revents().is_empty()) {
+        let _ = read(waker, &mut [0; 8]);
+    }
+    Ok(())
+}
+
 /// The default timer slack of a thread, 50 us, would be added to every delay.
 pub(crate) fn sharpen_timers() -> io::Result<()> {
     if let Some(least) = std::num::NonZeroU64::new(1) {
@@ -325,7 +361,7 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-pub(crate) fn timespec(ns: u64) -> Timespec {
+fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
 }
 

@@ -1,5 +1,6 @@
 //! A WAN emulator: two hosts on one machine, joined by an emulated long and lossy path, for any program; or an
-//! emulated LAN of many hosts with broadcast and multicast ([`lan`]).
+//! emulated LAN of many hosts with broadcast and multicast ([`lan`]); or many sites that long paths join in a star or a
+//! ring ([`network`]).
 //!
 //! The hosts are network namespaces, and all packets between them pass through this process. It forwards
 //! IP packets of any protocol. Each direction has a rate with a bounded queue, a delay (fixed, with
@@ -49,6 +50,7 @@
 //! | [`host`] | namespaces, devices, programs; the process that cleans up |
 //! | [`wan`] | the path and its hosts together |
 //! | [`lan`] | a LAN: hosts and the switch that joins them |
+//! | [`network`] | sites: hosts, and links with routes over them |
 //!
 //! The losses, the random generator and the link are those of [`lacuna_link`]: the same
 //! seed and the same order of packets give the same losses in all its users.
@@ -74,15 +76,22 @@ pub mod host;
 #[cfg(target_os = "linux")]
 pub mod lan;
 #[cfg(target_os = "linux")]
+pub mod network;
+#[cfg(target_os = "linux")]
 pub mod wan;
 
 #[cfg(target_os = "linux")]
 pub use emulator::Progress;
 #[cfg(target_os = "linux")]
 pub use host::{Host, HostConfig, HostError, Member, Outcome, Program, Side};
-pub use lacuna_link::{Fraction, Loss, LossError};
+pub use lacuna_link::{Background, Fraction, Loss, LossError};
 #[cfg(target_os = "linux")]
 pub use lan::{Lan, LanConfig, LanError, LanProgress, LanReport, PortCounters};
+#[cfg(target_os = "linux")]
+pub use network::{
+    Network, NetworkConfig, NetworkError, NetworkProgress, NetworkReport, Node, Topology,
+    WayProgress,
+};
 pub use timeline::{Sample, Timeline, WaySample};
 #[cfg(target_os = "linux")]
 pub use wan::{Direction, Report, Wan, WanConfig, WanError};

@@ -20,6 +20,7 @@ mod checksum;
 pub mod ethernet;
 mod vnet;
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use vnet::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vnet};
@@ -243,6 +244,17 @@ impl Bundle {
     #[must_use]
     pub fn is_ecn_capable(&self, frame: &[u8]) -> bool {
         matches!(self.ecn(&frame[self.packet_at()..]), 1 | 2)
+    }
+
+    /// Whom the packets are for; `None` if they are no IP packets.
+    #[must_use]
+    pub fn destination(&self, frame: &[u8]) -> Option<IpAddr> {
+        let packet = &frame[self.packet_at()..];
+        match self.ip {
+            Ip::V4 => Some(IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?)),
+            Ip::V6 => Some(IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?)),
+            Ip::Other => None,
+        }
     }
 
     /// Whether the packet is for neighbours only: IPv4 224.0.0.0/24 (RFC 5771) and IPv6 ff02::/16

@@ -1,7 +1,7 @@
-//! A host of a LAN: a network namespace whose device leads to a switch.
+//! A host among many: a network namespace whose device leads to a LAN's switch, or to the links of a network.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
@@ -9,11 +9,23 @@ use super::keeper::{Device, Keeper};
 use super::{HostConfig, HostError, listening, place, plan};
 use crate::bundle::ethernet::Mac;
 
-/// A host of a LAN; see the module's text. When it is dropped, all programs in it are killed.
+/// The port of rank 0 in `MASTER_PORT`: that of torchrun by default.
+const MASTER_PORT: u16 = 29_500;
+
+/// How hosts reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Neighbourhood {
+    /// By frames of Ethernet, which a switch forwards; broadcasts and groups reach all.
+    Switched,
+    /// By IP packets, which are routed.
+    Routed,
+}
+
+/// A host of a LAN or of a network of links; see the module's text. When it is dropped, all programs in it are killed.
 #[derive(Debug)]
 pub struct Member {
     number: u8,
-    /// Hosts of the LAN.
+    /// How many there are.
     hosts: u8,
     mtu_bytes: u32,
     device: Device,
@@ -24,14 +36,21 @@ impl Member {
     /// The address of all hosts of a LAN.
     pub const BROADCAST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 255);
 
-    /// All hosts of a LAN.
-    pub(crate) fn all(hosts: u8, config: &HostConfig) -> Result<Vec<Self>, HostError> {
+    /// All hosts.
+    pub(crate) fn all(
+        hosts: u8,
+        neighbourhood: Neighbourhood,
+        config: &HostConfig,
+    ) -> Result<Vec<Self>, HostError> {
         let mut members: Vec<Self> = vec![];
         for number in 1..=hosts {
-            let device = Device::Lan {
-                mac: mac(number),
-                broadcast: Self::BROADCAST,
-                link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number.into()),
+            let device = match neighbourhood {
+                Neighbourhood::Switched => Device::Lan {
+                    mac: mac(number),
+                    broadcast: Self::BROADCAST,
+                    link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number.into()),
+                },
+                Neighbourhood::Routed => Device::Path,
             };
             let plan = plan(device, ipv4(number), ipv6(number), config)?;
             let neighbour = members.first().and_then(|first| first.keeper.user.as_ref());
@@ -41,8 +60,8 @@ impl Member {
         Ok(members)
     }
 
-    /// The descriptor of the TAP device; only the first call returns it.
-    pub(crate) fn take_tap(&mut self) -> Option<OwnedFd> {
+    /// The descriptor of the device; only the first call returns it.
+    pub(crate) fn take_device(&mut self) -> Option<OwnedFd> {
         self.keeper.tun.take()
     }
 
@@ -58,7 +77,7 @@ impl Member {
         ipv4(self.number)
     }
 
-    /// Its IPv6 address: that of host 1 is fd77::1. It has fe80::1, too.
+    /// Its IPv6 address: that of host 1 is fd77::1. In a LAN it has fe80::1, too.
     #[must_use]
     pub fn ipv6(&self) -> Ipv6Addr {
         ipv6(self.number)
@@ -109,9 +128,11 @@ impl Member {
     /// | `LACUNA_WAN_SERVER`, `LACUNA_WAN_SERVER6` | those of host 1 |
     /// | `LACUNA_WAN_ADDRS`, `LACUNA_WAN_ADDRS6` | those of all hosts, in order |
     /// | `LACUNA_WAN_PEERS`, `LACUNA_WAN_PEERS6` | those of all others, in order |
-    /// | `LACUNA_WAN_BROADCAST` | the address of all |
-    /// | `LACUNA_WAN_DEVICE` | the device that leads to the switch |
+    /// | `LACUNA_WAN_BROADCAST` | the address of all; in a LAN |
+    /// | `LACUNA_WAN_DEVICE` | the device that leads to the others |
     /// | `LACUNA_WAN_MTU` | its longest packet |
+    /// | `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | as torchrun sets them with a rank in each host, host 1 the first |
+    /// | `GLOO_SOCKET_IFNAME` | the device, which PyTorch's Gloo would else look for by the host's name |
     #[must_use]
     pub fn variables(&self) -> Vec<(String, String)> {
         let all = 1..=self.hosts;
@@ -126,8 +147,19 @@ impl Member {
             of("HOSTS", self.hosts.to_string()),
             of("DEVICE", self.device.name().to_owned()),
             of("MTU", self.mtu_bytes.to_string()),
-            of("BROADCAST", Self::BROADCAST.to_string()),
         ];
+        if matches!(self.device, Device::Lan { .. }) {
+            variables.push(of("BROADCAST", Self::BROADCAST.to_string()));
+        }
+        let of_ranks = [
+            ("RANK", (self.number - 1).to_string()),
+            ("LOCAL_RANK", "0".to_owned()),
+            ("WORLD_SIZE", self.hosts.to_string()),
+            ("MASTER_ADDR", ipv4(1).to_string()),
+            ("MASTER_PORT", MASTER_PORT.to_string()),
+            ("GLOO_SOCKET_IFNAME", self.device.name().to_owned()),
+        ];
+        variables.extend(of_ranks.map(|(name, value)| (name.to_owned(), value)));
         let groups: [(&str, &[u8]); 4] =
             [("ADDR", &[self.number]), ("SERVER", &[1]), ("ADDRS", &all), ("PEERS", &others)];
         for (name, numbers) in groups {
@@ -146,11 +178,22 @@ impl Member {
         listening::is_listening(self.pid())
     }
 
-    /// Frames that the host's device dropped because the switch did not read fast enough.
+    /// Frames that the host's device dropped because the emulator did not read fast enough.
     #[must_use]
     pub fn device_drops(&self) -> u64 {
         listening::device_drops(self.pid(), self.device.name())
     }
+}
+
+/// The index of the host that has this address, if there are so many.
+pub(crate) fn member_of(address: IpAddr) -> Option<usize> {
+    let number = match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    };
+    let is_ours =
+        number > 0 && [IpAddr::V4(ipv4(number)), IpAddr::V6(ipv6(number))].contains(&address);
+    is_ours.then(|| usize::from(number) - 1)
 }
 
 fn ipv4(number: u8) -> Ipv4Addr {
@@ -165,4 +208,21 @@ fn ipv6(number: u8) -> Ipv6Addr {
 pub(crate) fn mac(number: u8) -> Mac {
     let [a, b, c, d] = ipv4(number).octets();
     [2, 0, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_known_by_their_addresses() {
+        for number in [1, 9, 64] {
+            let index = Some(usize::from(number) - 1);
+            assert_eq!(member_of(ipv4(number).into()), index);
+            assert_eq!(member_of(ipv6(number).into()), index);
+        }
+        for other in ["10.77.0.0", "10.77.1.1", "224.0.0.1", "fd77::1:1", "ff02::1", "fe80::1"] {
+            assert_eq!(member_of(other.parse().unwrap()), None, "{other}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! A host: a network namespace with one device that leads to the other host, or to the other hosts of a LAN
-//! ([`Member`]).
+//! or of a network of links ([`Member`]).
 
 mod keeper;
 mod listening;
@@ -20,7 +20,7 @@ use rustix::process::{getegid, geteuid};
 
 use keeper::{Device, Keeper, Plan, Step};
 pub use member::Member;
-pub(crate) use member::mac as member_mac;
+pub(crate) use member::{Neighbourhood, mac as member_mac, member_of};
 pub use program::{Outcome, Program};
 
 /// Which of the two hosts.

@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 use lacuna_datapath::limit::Said;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::host::{HostConfig, HostError, Member, member_mac};
+use crate::host::{HostConfig, HostError, Member, Neighbourhood, member_mac};
 use crate::way::{Way, WayConfig, WayError};
 use switch::{Request, Switch};
 use table::Table;
@@ -107,8 +107,8 @@ impl Lan {
             return Err(LanError::Hosts { hosts });
         }
         config.way.validate()?;
-        let mut hosts = Member::all(hosts, &config.host)?;
-        let devices: Option<Vec<_>> = hosts.iter_mut().map(Member::take_tap).collect();
+        let mut hosts = Member::all(hosts, Neighbourhood::Switched, &config.host)?;
+        let devices: Option<Vec<_>> = hosts.iter_mut().map(Member::take_device).collect();
         let devices = devices.ok_or(LanError::Ended)?;
         let table = Table::new(hosts.iter().map(|host| member_mac(host.number())));
         let numbers = 0..hosts.len() as u64;

@@ -5,19 +5,20 @@
 //! hosts is read once and stays in one place of the arena until its last part is written.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 
 use super::table::{Destination, Table};
 use crate::arena::Arena;
 use crate::bundle::ethernet::Header;
 use crate::bundle::{Bundle, VNET_BYTES};
-use crate::emulator::{READS_MAX, Writer, clock_ns, cpu_time, early_ns, sharpen_timers, timespec};
+use crate::emulator::{
+    READS_MAX, Writer, clock_ns, cpu_time, early_ns, sharpen_timers, wait_readable,
+};
 use crate::flight::Flight;
 use crate::way::{Part, Way, WayConfig, WayCounters, WayError};
 
@@ -126,7 +127,11 @@ impl Switch {
             match self.is_readable.contains(&true) {
                 // Some devices are busy; the others were not polled.
                 true => self.is_readable.fill(true),
-                false => self.sleep()?,
+                false => {
+                    let next_ns = self.flight.next_ns();
+                    let timeout_ns = next_ns.map(|next_ns| next_ns.saturating_sub(self.now_ns()));
+                    wait_readable(&self.devices, &self.waker, timeout_ns, &mut self.is_readable)?;
+                }
             }
         }
     }
@@ -237,25 +242,5 @@ impl Switch {
                 .collect(),
             cpu: cpu_time(),
         }
-    }
-
-    /// Sleeps until a part is due, a frame arrives or a request is made.
-    fn sleep(&mut self) -> io::Result<()> {
-        let timeout =
-            self.flight.next_ns().map(|next_ns| timespec(next_ns.saturating_sub(self.now_ns())));
-        let devices = self.devices.iter().chain([&*self.waker]);
-        let mut fds: Vec<_> =
-            devices.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        for (is_readable, fd) in self.is_readable.iter_mut().zip(&fds) {
-            *is_readable = !fd.revents().is_empty();
-        }
-        if fds.last().is_some_and(|waker| !waker.revents().is_empty()) {
-            let _ = read(&self.waker, &mut [0; 8]);
-        }
-        Ok(())
     }
 }

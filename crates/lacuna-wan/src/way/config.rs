@@ -1,6 +1,6 @@
 //! The settings of one direction of a path, and their validation.
 
-use lacuna_link::{Chances, Fraction, Loss, PipeConfig};
+use lacuna_link::{Background, Chances, Fraction, Loss, PipeConfig};
 
 use super::trace::DelayTrace;
 
@@ -40,6 +40,8 @@ pub struct WayConfig {
     /// Packets that arrive when the queue is longer than this are marked, as switches for DCTCP do (RFC
     /// 8257); `None`: no marks by the queue.
     pub mark_above_bytes: Option<u64>,
+    /// Bursts of packets of others that take the link's time and places in its queue. They need a rate.
+    pub background: Option<Background>,
     /// A bundle is cut so that no packet waits longer than this for the last one of its part. A smaller
     /// value is closer to a link that delivers packets one by one, and costs more. `None` is a 25th of
     /// the delay within 100 to 600 us; the mean packet waits half of it.
@@ -56,7 +58,15 @@ impl WayConfig {
     ///
     /// The first setting that is wrong.
     pub fn validate(&self) -> Result<(), WayError> {
-        let Some(rate) = self.rate_bits_per_s else { return Ok(()) };
+        if let Some(background) = self.background.filter(|background| !background.is_possible()) {
+            return Err(WayError::Background { background });
+        }
+        let Some(rate) = self.rate_bits_per_s else {
+            return match self.background {
+                Some(_) => Err(WayError::BackgroundWithoutRate),
+                None => Ok(()),
+            };
+        };
         if rate == 0 {
             return Err(WayError::ZeroRate);
         }
@@ -126,6 +136,7 @@ impl Default for WayConfig {
             corrupt: Fraction::never(),
             mark: Fraction::never(),
             mark_above_bytes: None,
+            background: None,
             bundle_ns_max: None,
         }
     }
@@ -174,6 +185,19 @@ pub enum WayError {
     /// A link of rate 0 delivers nothing; use a loss of 1 instead.
     #[error("a link cannot have a rate of 0 bits/s; a loss of 1 makes it dark")]
     ZeroRate,
+    /// Traffic of others that leaves no room, or is none.
+    #[error(
+        "traffic of others of {} millionths of the rate, {} ns at a time, is out of range: \
+         use 1 to {} millionths, and {} ns or more",
+        background.share_ppm, background.burst_ns, Background::SHARE_PPM_MAX, Background::BURST_NS_MIN
+    )]
+    Background {
+        /// As given.
+        background: Background,
+    },
+    /// Traffic of others on a link without a limit.
+    #[error("traffic of others needs a link with a rate: without one nothing waits for it")]
+    BackgroundWithoutRate,
     /// Queue and way together hold more than this process should.
     #[error(
         "queue and path would hold {needed_bytes} bytes, more than {}: \

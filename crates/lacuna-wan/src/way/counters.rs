@@ -37,6 +37,10 @@ pub struct WayCounters {
     pub malformed_frames: u64,
     /// Link-local multicast packets, which no router forwards. Not counted as sent.
     pub link_local: u64,
+    /// Packets of others that were sent over the link.
+    pub background_packets: u64,
+    /// Those of them that found the queue full.
+    pub background_dropped: u64,
     /// The longest queue, overhead included.
     pub queue_bytes_max: u64,
     /// Time that packets waited in the queue: the sum …

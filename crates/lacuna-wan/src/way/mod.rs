@@ -22,6 +22,9 @@ pub use trace::{DelayTrace, TraceError, parse_losses};
 
 use crate::bundle::Bundle;
 
+/// The streams of others' traffic are far from those of faults, and of changes of them.
+const BACKGROUND_STREAMS: u64 = 1 << 60;
+
 /// Some packets of a bundle, delivered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -50,6 +53,8 @@ pub struct Way {
     was_lost: bool,
     pipe: Pipe,
     counters: WayCounters,
+    /// What others had sent, and what of it was dropped, when their traffic was last changed.
+    background_before: [u64; 2],
     /// The longest queue since the last call of [`Way::take_queue_bytes_max`].
     queue_bytes_max: u64,
 }
@@ -68,14 +73,17 @@ impl Way {
         // Never change the stream numbers: they are part of what a seed means. Those of the first way
         // are those of the datapath `impair`.
         let first = number * FaultGenerator::STREAMS;
+        let mut pipe = Pipe::new(config.pipe(), seed, first);
+        pipe.set_background(config.background, Prng::new(seed, first + BACKGROUND_STREAMS));
         Self {
             treats_packets_alike: config.treats_packets_alike(),
             seed,
             stream: first,
             changes: 0,
             was_lost: false,
-            pipe: Pipe::new(config.pipe(), seed, first),
+            pipe,
             counters: WayCounters::default(),
+            background_before: [0; 2],
             queue_bytes_max: 0,
             config,
         }
@@ -92,8 +100,14 @@ impl Way {
         self.changes += 1;
         self.pipe.change(config.pipe());
         // Each change has a random stream of its own, far from those of the ways.
-        let prng = Prng::new(self.seed, self.stream + (self.changes << 32));
-        self.pipe.faults_mut().change_loss(config.loss.clone(), prng);
+        let stream = self.stream + (self.changes << 32);
+        self.pipe.faults_mut().change_loss(config.loss.clone(), Prng::new(self.seed, stream));
+        if config.background != self.config.background {
+            let prng = Prng::new(self.seed, stream + BACKGROUND_STREAMS);
+            self.pipe.set_background(config.background, prng);
+            self.background_before =
+                [self.counters.background_packets, self.counters.background_dropped];
+        }
         self.treats_packets_alike = config.treats_packets_alike();
         self.config = config;
         Ok(())
@@ -209,6 +223,12 @@ impl Way {
         }
         let delay = &self.config.delay;
         let passed = self.pipe.pass_delayed(now_ns, bytes, &faults, |left_ns| delay.at_ns(left_ns));
+        if self.config.background.is_some() {
+            let sent = self.pipe.background();
+            let [packets, dropped] = self.background_before;
+            self.counters.background_packets = packets + sent.sent_packets;
+            self.counters.background_dropped = dropped + sent.dropped;
+        }
         let Some(passed) = passed else {
             self.counters.queue_dropped += 1;
             return None;
