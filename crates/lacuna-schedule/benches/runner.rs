@@ -153,7 +153,7 @@ fn rank_s(ranks: usize, count: usize, algorithm: &Algorithm) -> f64 {
             let (element, op) = (Element::F32, Op::Sum);
             let label = Label { name: String::new(), elements: 0, element, op };
             let table = table(rank).expect("a schedule");
-            let job = Job { table, label, buffers, time: Time::Unlimited };
+            let job = Job { table, label, buffers, time: Time::Unlimited, losses: Vec::new() };
             runner.start(&mut End(&mut fabric, rank), job);
         }
         while runners.iter().any(|runner| runner.in_flight() > 0) {

@@ -126,6 +126,11 @@ impl Transform {
         Self { seed: None, signs: Box::new([0; SIGN_WORDS]), ..self }
     }
 
+    /// Random signs by another seed from now on.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = Some(seed);
+    }
+
     /// The type of the elements.
     pub fn element(&self) -> Element {
         self.element

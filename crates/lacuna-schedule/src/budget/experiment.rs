@@ -96,6 +96,8 @@ pub struct Outcome {
     pub cut: f64,
     /// Times of steps.
     pub mean_ms: f64,
+    /// The median.
+    pub p50_ms: f64,
     /// The 99th percentile.
     pub p99_ms: f64,
 }
@@ -153,7 +155,8 @@ pub fn simulate(
     let cut = cut as f64 / (nodes * steps) as f64;
     let late = late.iter().sum::<f64>() / steps as f64;
     let p99_ms = durations_ns[(steps * 99 / 100).min(steps - 1)] / 1e6;
-    Outcome { late, late_worst, cut, mean_ms, p99_ms }
+    let p50_ms = durations_ns[steps / 2] / 1e6;
+    Outcome { late, late_worst, cut, mean_ms, p50_ms, p99_ms }
 }
 
 /// The same rule with its timeouts multiplied such that no more than this is late, and the factor.

@@ -10,12 +10,13 @@
 //! | [`Rule::OptiNic`] (3.1.2) | elapsed / bytes that came x bytes | `0.2 median + 0.8 T`; first `1.25 T_warmup + 50 us` |
 //! | [`Rule::Celeris`] (III-B) | elapsed, or elapsed x sent / came; averaged with weight 0.2 | median, within 0.5 to 4 times the first |
 //! | [`Rule::CelerisDeviation`] (IV) | | median + standard deviation of the warm-up, for good |
-//! | [`Rule::Steered`] | elapsed x bytes / highest place that came | `(1 + gamma) median + 50 us`, from the warm-up's minimum to 4 medians |
+//! | [`Rule::Steered`] | elapsed x bytes / highest place that came | `(1 + gamma) median + 50 us`, from 1.25 to 4 medians |
 //!
 //! As published, the first two estimate the full time of each rank and take the median, which half of the
 //! full times exceed: they cut half of the ranks off in each step. `gamma` is what the steered rule learns
 //! from the distribution of full times and from what was late (`steered`), so over many operations the loss by
-//! being late is the target, whatever the distribution is, unless the cap binds. Bytes that the path lost are
+//! being late is the target at most, whatever the distribution is, unless the cap binds; where full times hardly
+//! vary it is less. Bytes that the path lost are
 //! not counted: only those behind the highest place that had come at the deadline.
 
 mod experiment;
@@ -190,6 +191,15 @@ impl Profile {
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         self.timeout_ns as u64
+    }
+
+    /// How much of that is divided over the phases. Published rules have no reserve.
+    #[must_use]
+    pub fn usual_ns(&self) -> u64 {
+        match self.rule {
+            Rule::Steered { .. } => self.median_ns.min(self.timeout_ns) as u64,
+            _ => self.timeout_ns(),
+        }
     }
 
     /// What this rank proposes after an operation.

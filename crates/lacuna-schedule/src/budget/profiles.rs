@@ -59,26 +59,28 @@ impl Profiles {
     /// proportional to the bytes.
     #[must_use]
     pub fn timeout_ns(&self, key: Key, bytes: u64) -> Option<u64> {
-        let Sized { bytes: of, profile } = self.of.get(&key)?;
-        let timeout_ns = u128::from(profile.timeout_ns()) * u128::from(bytes.max(1));
-        u64::try_from(timeout_ns / u128::from(*of)).ok()
+        self.scaled(key, bytes, Profile::timeout_ns)
     }
 
-    /// What this rank proposes after an operation of this kind.
-    pub fn proposal(&mut self, key: Key, observed: &Observed) -> Option<Proposal> {
-        let Sized { bytes, profile } = self.of.get_mut(&key)?;
-        let (is, of) = (observed.bytes.max(1), *bytes);
-        let scaled = |value: u64| {
-            let scaled = u128::from(value) * u128::from(of) / u128::from(is);
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        };
-        Some(profile.proposal(&Observed {
-            elapsed_ns: scaled(observed.elapsed_ns),
-            bytes: of,
-            came_bytes: scaled(observed.came_bytes),
-            reached_bytes: scaled(observed.reached_bytes),
-            late_bytes: scaled(observed.late_bytes),
-        }))
+    /// How much of that is divided over the phases.
+    #[must_use]
+    pub fn usual_ns(&self, key: Key, bytes: u64) -> Option<u64> {
+        self.scaled(key, bytes, Profile::usual_ns)
+    }
+
+    fn scaled(&self, key: Key, bytes: u64, time_ns: impl Fn(&Profile) -> u64) -> Option<u64> {
+        let Sized { bytes: of, profile } = self.of.get(&key)?;
+        let time_ns = u128::from(time_ns(profile)) * u128::from(bytes.max(1));
+        u64::try_from(time_ns / u128::from(*of)).ok()
+    }
+
+    /// What this rank proposes after an operation of this kind, of so many bytes: those by which its timeout was asked
+    /// for, while what was observed counts the bytes of all its messages.
+    pub fn proposal(&mut self, key: Key, bytes: u64, observed: &Observed) -> Option<Proposal> {
+        let Sized { bytes: of, profile } = self.of.get_mut(&key)?;
+        let elapsed_ns = u128::from(observed.elapsed_ns) * u128::from(*of);
+        let elapsed_ns = u64::try_from(elapsed_ns / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
+        Some(profile.proposal(&Observed { elapsed_ns, ..*observed }))
     }
 
     /// Takes the proposals of the ranks.

@@ -51,7 +51,7 @@ fn holes_do_not_lengthen_the_steered_estimate() {
     assert!((3_990_000..4_001_000).contains(&profile.timeout_ns()), "the cap");
     (0..50_000).for_each(|_| profile.update(&[usual; 3]));
     let usual_ns = profile.timeout_ns();
-    assert!((1_050_000..1_060_000).contains(&usual_ns), "the median and the slack: {usual_ns}");
+    assert!((1_300_000..1_310_000).contains(&usual_ns), "the floor and the slack: {usual_ns}");
     let before = profile.clone();
     profile.update(&[]);
     assert_eq!(profile, before);
@@ -67,11 +67,12 @@ fn profiles_of_other_groups_operations_and_sizes_do_not_mix() {
     for other in [Key::new(1, 2, 1024), Key::new(1, 3, 1000), Key::new(2, 2, 1000)] {
         assert_eq!(profiles.timeout_ns(other, 1000), None);
     }
-    let half = Observed { bytes: 500, came_bytes: 500, reached_bytes: 500, ..whole(500_000) };
-    let proposal = profiles.proposal(key, &half).unwrap();
+    // A ring moves more bytes than an operation has.
+    let half = Observed { bytes: 750, came_bytes: 750, reached_bytes: 750, ..whole(500_000) };
+    let proposal = profiles.proposal(key, 500, &half).unwrap();
     assert_eq!(proposal.estimate_ns, 1_000_000.0, "for the size of the profile");
     profiles.update(key, &[proposal]);
-    assert!(profiles.timeout_ns(key, 1000) < Some(1_300_000));
+    assert_eq!(profiles.timeout_ns(key, 1000), Some(1_300_000), "the floor");
     assert_eq!(Key::new(0, 0, 0).size_class, 0);
 }
 
@@ -103,9 +104,11 @@ fn the_steered_rule_is_about_as_fast_as_others_would_be_had_one_known_their_fact
         (Weather::Calm, Rule::CelerisDeviation, 1.02),
         (Weather::Drifting, Rule::OptiNic, 1.0),
         (Weather::Drifting, Rule::Celeris, 1.005),
-        (Weather::Bursty, Rule::OptiNic, 1.15),
-        (Weather::Bursty, Rule::Celeris, 1.15),
-        (Weather::Bursty, Rule::CelerisDeviation, 1.15),
+        (Weather::Bursty, Rule::OptiNic, 1.12),
+        (Weather::Bursty, Rule::Celeris, 1.12),
+        (Weather::Bursty, Rule::CelerisDeviation, 1.12),
+        (Weather::Changing, Rule::OptiNic, 1.05),
+        (Weather::Changing, Rule::CelerisDeviation, 1.06),
     ] {
         let ours = simulate(Rule::default(), 1.0, weather, 8, 20_000, 1);
         let (scale, theirs) = scaled_to_loss(rule, ours.late, weather, 8, 20_000, 1);

@@ -27,9 +27,9 @@
 //!
 //! # Notes
 //!
-//! [`Fabric::tell`] carries small messages of the runners among themselves, reliably and in order (the
-//! critical class: selective repeat, whatever mode the data have), at most [`NOTE_BYTES_MAX`] bytes. They do
-//! not take part in the order of messages.
+//! [`Fabric::tell`] carries small messages of the runners among themselves, reliably (the critical class: repaired,
+//! whatever mode the data have), at most [`NOTE_BYTES_MAX`] bytes. They do not take part in the order of messages. They
+//! may overtake each other, and come more than once.
 //!
 //! # Time and failure
 //!

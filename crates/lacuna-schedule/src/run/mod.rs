@@ -15,7 +15,8 @@
 //!
 //! # Operations that end in time
 //!
-//! With [`Time::Bounded`] every receive has a deadline, a share of the operation's budget. What has not come
+//! With [`Time::Bounded`] every receive has a deadline: phases have shares of the usual time, behind a reserve that is
+//! what the budget has beyond it. What has not come
 //! by then is left out of reductions and is zero where it is only passed on; every rank goes on with what it
 //! has, so the operation ends by its budget, exactly on the fabric's clock. [`Report`] says for each hop
 //! which bytes did not come, and for the result which ranks' contributions are missing where. A sum that is

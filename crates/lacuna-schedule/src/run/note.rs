@@ -17,12 +17,12 @@ use super::who::{RankSet, Who};
 use crate::element::{Element, Op};
 
 /// Longest name of an operation, in bytes.
-const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 128;
 
 /// What an operation is, to be compared among ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// What and how, for example `all-reduce by ring`. Cut at 64 bytes.
+    /// What and how, for example `all-reduce by ring`. Cut at 128 bytes.
     pub name: String,
     /// A count that is the same on all ranks.
     pub elements: u64,

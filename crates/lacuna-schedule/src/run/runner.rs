@@ -3,11 +3,11 @@
 use super::Settings;
 use super::board::PUBLISHED_BYTES_MAX;
 use super::fabric::{Event, Fabric, Token};
-use super::note::Note;
+use super::note::{Label, Note};
 use super::operation::{Job, Operation};
 use super::ports::Ports;
 use super::report::{Finished, RunError};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Operations that a peer may be ahead, and notes that are kept of them: more are not of this group.
 const AHEAD_MAX: u64 = 1 << 10;
@@ -26,6 +26,34 @@ pub struct Runner {
     early_count: usize,
     finished: VecDeque<Finished>,
     failed: Option<RunError>,
+    greetings: Greetings,
+}
+
+/// Who has been told what this rank runs. An operation like the one before it needs no word: whoever starts
+/// another one tells those that it has exchanged messages with since it began to run the same.
+#[derive(Debug, Default)]
+struct Greetings {
+    label: Option<Label>,
+    told: BTreeSet<usize>,
+    /// With whom messages are exchanged in the operations of this label.
+    partners: BTreeSet<usize>,
+}
+
+impl Greetings {
+    /// Whom to tell of an operation, which sends to some and has some partners.
+    fn next(&mut self, label: &Label, sends_to: &[usize], partners: &[usize]) -> BTreeSet<usize> {
+        let mut to_tell: BTreeSet<usize> = sends_to.iter().copied().collect();
+        if self.label.as_ref() == Some(label) {
+            to_tell.retain(|peer| !self.told.contains(peer));
+        } else {
+            to_tell.append(&mut self.partners);
+            self.told.clear();
+            self.label = Some(label.clone());
+        }
+        self.told.extend(&to_tell);
+        self.partners.extend(partners);
+        to_tell
+    }
 }
 
 impl Runner {
@@ -47,6 +75,7 @@ impl Runner {
             early_count: 0,
             finished: VecDeque::new(),
             failed: None,
+            greetings: Greetings::default(),
         }
     }
 
@@ -75,14 +104,18 @@ impl Runner {
 
     fn begin(&mut self, fabric: &mut impl Fabric, sequence: u64) -> Result<(), RunError> {
         let Some(operation) = self.operations.get_mut(&sequence) else { return Ok(()) };
-        let peers = operation.enqueue(&mut self.ports);
+        let (sends_to, partners) = operation.enqueue(&mut self.ports);
         for peer in 0..self.ranks {
             self.ports.post_receives(fabric, peer)?;
         }
         if self.settings.has_checks {
             let hello = Note::Hello(operation.label.clone()).write(sequence);
-            for peer in peers {
-                fabric.tell(peer, &hello)?;
+            for peer in self.greetings.next(&operation.label, &sends_to, &partners) {
+                let told = fabric.tell(peer, &hello);
+                // Who only sends to this rank may have done its part, and be gone.
+                if sends_to.contains(&peer) {
+                    told?;
+                }
             }
         }
         operation.begin(fabric, &mut self.ports)?;
@@ -264,4 +297,29 @@ const fn sequence(token: Token) -> u64 {
 
 const fn entry(token: Token) -> usize {
     (token.0 & u32::MAX as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::{Element, Op};
+
+    fn label(elements: u64) -> Label {
+        Label { name: "broadcast by tree".to_owned(), elements, element: Element::F32, op: Op::Sum }
+    }
+
+    #[test]
+    fn the_same_operation_again_needs_no_word_and_another_one_is_told_to_all_partners() {
+        let mut greetings = Greetings::default();
+        let mut next = |elements, sends_to: &[usize], partners: &[usize]| -> Vec<usize> {
+            greetings.next(&label(elements), sends_to, partners).into_iter().collect()
+        };
+        assert_eq!(next(5, &[1], &[1, 2]), [1]);
+        assert_eq!(next(5, &[1], &[1, 2]), []);
+        assert_eq!(next(5, &[1, 3], &[1, 3]), [3], "whoever has not been told");
+        // Rank 2 only sent to this one; it learns of the change, too.
+        assert_eq!(next(6, &[], &[1]), [1, 2, 3]);
+        assert_eq!(next(6, &[1], &[1]), [], "they know");
+        assert_eq!(next(5, &[4], &[4]), [1, 4]);
+    }
 }

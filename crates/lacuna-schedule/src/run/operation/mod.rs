@@ -32,6 +32,9 @@ pub struct Job {
     pub buffers: Box<dyn Buffers>,
     /// When it has to be over.
     pub time: Time,
+    /// Bytes that are lost on purpose, though they come: of each receive, in the order of the table.
+    /// Receives behind the list lose nothing. For operations that end in time.
+    pub losses: Vec<Ranges<usize>>,
 }
 
 /// How far an entry is. Elements count from the entry's start.
@@ -43,6 +46,8 @@ struct Progress {
     arrived: Ranges<usize>,
     /// Elements that a receive lacks.
     holes: Ranges<usize>,
+    /// Bytes of a receive that are lost on purpose.
+    dropped: Ranges<usize>,
     hop: Option<Hop>,
     /// All elements are done, and a receive has ended.
     is_settled: bool,
@@ -71,21 +76,32 @@ pub(in crate::run) struct Operation {
 
 impl Operation {
     pub(in crate::run) fn new(sequence: u64, job: Job, settings: &Settings, now_ns: u64) -> Self {
-        let Job { table, label, buffers, time } = job;
+        let Job { table, label, buffers, time, losses } = job;
         let size = label.element.size_bytes();
         assert_eq!(buffers.input().len(), table.input * size, "bytes of the input");
         assert_eq!(buffers.output().len(), table.output * size, "bytes of the output");
         let deadlines_ns = match time {
-            Time::Bounded { budget_ns, .. } => deadlines(&table.phases, now_ns, budget_ns),
+            Time::Bounded { budget_ns, usual_ns, .. } => {
+                deadlines(&table.phases, now_ns, budget_ns, usual_ns)
+            }
             _ => Vec::new(),
         };
         let accounts = matches!(time, Time::Bounded { .. }).then(|| Accounts::new(&table));
+        let mut progress: Vec<Progress> =
+            table.entries.iter().map(|_| Progress::default()).collect();
+        let receives = table.entries.iter().zip(&mut progress);
+        let receives = receives.filter(|(e, _)| matches!(e.action, Action::Receive { .. }));
+        for ((entry, progress), losses) in receives.zip(losses) {
+            let bytes = entry.action.elements() * size;
+            let within = losses.iter().map(|range| range.start..range.end.min(bytes));
+            progress.dropped = within.filter(|range| !range.is_empty()).collect();
+        }
         Self {
             sequence,
             order: Order::new(&table),
             size,
             memory: Memory::new(buffers, table.scratch, label.element, label.op),
-            progress: table.entries.iter().map(|_| Progress::default()).collect(),
+            progress,
             undone: table.entries.len(),
             time,
             started_ns: now_ns,
@@ -105,9 +121,14 @@ impl Operation {
         self.memory.buffers
     }
 
-    /// The messages to post, and the peers that are sent to.
-    pub(in crate::run) fn enqueue(&self, ports: &mut Ports) -> Vec<usize> {
-        let mut peers = Vec::new();
+    /// The messages to post; the peers that are sent to, and all that messages are exchanged with.
+    pub(in crate::run) fn enqueue(&self, ports: &mut Ports) -> (Vec<usize>, Vec<usize>) {
+        let (mut sends_to, mut partners) = (Vec::new(), Vec::new());
+        let note = |list: &mut Vec<usize>, peer| {
+            if !list.contains(&peer) {
+                list.push(peer);
+            }
+        };
         for (index, entry) in self.table.entries.iter().enumerate() {
             let posting = |peer, part: Part| Posting {
                 token: self.token(index),
@@ -118,15 +139,17 @@ impl Operation {
             match entry.action {
                 Action::Send { peer, from } => {
                     ports.add_send(posting(peer, from));
-                    if !peers.contains(&peer) {
-                        peers.push(peer);
-                    }
+                    note(&mut sends_to, peer);
+                    note(&mut partners, peer);
                 }
-                Action::Receive { peer, to, .. } => ports.add_receive(posting(peer, to)),
+                Action::Receive { peer, to, .. } => {
+                    ports.add_receive(posting(peer, to));
+                    note(&mut partners, peer);
+                }
                 _ => {}
             }
         }
-        peers
+        (sends_to, partners)
     }
 
     /// Entries that wait for nothing.
@@ -151,7 +174,10 @@ impl Operation {
         else {
             return Ok(());
         };
-        self.progress[entry].arrived.add(bytes.start..bytes.end.min(to.len * self.size));
+        let Progress { arrived, dropped, .. } = &mut self.progress[entry];
+        for kept in dropped.gaps(&(bytes.start..bytes.end.min(to.len * self.size))) {
+            arrived.add(kept);
+        }
         self.advance([entry].into(), fabric, ports)
     }
 
@@ -180,6 +206,8 @@ impl Operation {
             let cause = format!("its receive in phase {phase} failed");
             return Err(RunError::Gone { rank: peer, cause });
         }
+        let dropped = self.progress[entry].dropped.iter();
+        let missing: Ranges<usize> = missing.iter().chain(dropped).cloned().collect();
         let lost: Vec<Range<usize>> = missing.within(&(0..expected)).cloned().collect();
         let came: Ranges<usize> = missing.gaps(&(0..expected)).collect();
         let hop = Hop {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn bounded(budget_ns: u64, divisor: Divisor) -> Time {
-    Time::Bounded { budget_ns, divisor }
+    Time::Bounded { budget_ns, usual_ns: budget_ns, divisor }
 }
 
 #[test]
@@ -27,6 +27,50 @@ fn what_is_missing_is_what_was_lost() {
                 );
                 case.check(&tables, &results[0], divisor);
                 assert!(results[0].iter().all(|(report, _)| report.ended_ns <= budget_ns));
+            }
+        }
+    }
+}
+
+#[test]
+fn losses_on_purpose_leave_missing_what_a_path_did() {
+    for ranks in [2, 3, 5] {
+        let mut random = SplitMix64::new(ranks as u64);
+        for case in cases(ranks, 300, &mut random) {
+            let best_effort = || {
+                let mut config = small(Config::best_effort(ranks, 1_000_000_000, 50_000));
+                config.grace_ns = Some(60_000);
+                config
+            };
+            let divisor = [Divisor::Ranks, Divisor::Contributors][random.below(2) as usize];
+            let (time, tables) = (bounded(20_000_000, divisor), case.tables());
+            let (logged, _) = run(
+                std::slice::from_ref(&case),
+                std::slice::from_ref(&tables),
+                Network::new(best_effort(), disorder(100_000, 20_000, ranks as u64)),
+                time,
+                Settings::default(),
+            );
+            let network = Network::new(best_effort(), disorder(0, 20_000, 0));
+            let mut group = Group::new(network, Settings::default());
+            for (rank, table) in tables.iter().enumerate() {
+                let mut job = case.job(rank, table.clone(), time);
+                let hops = &logged[0][rank].0.hops;
+                job.losses = hops.iter().map(|hop| hop.lost.iter().cloned().collect()).collect();
+                // Behind the end of a message nothing can be lost.
+                job.losses.iter_mut().for_each(|losses| losses.add(1 << 30..1 << 31));
+                group.start(rank, job);
+            }
+            assert!(group.run(u64::MAX));
+            for (rank, (report, output)) in logged[0].iter().enumerate() {
+                let finished = group.take(rank).remove(0).1;
+                let replayed = finished.result.unwrap();
+                let lost = |report: &Report| -> Vec<_> {
+                    report.hops.iter().map(|hop| hop.lost.clone()).collect()
+                };
+                assert_eq!(lost(&replayed), lost(report));
+                assert_eq!(replayed.missing, report.missing);
+                assert!(finished.buffers.output() == output, "rank {rank} of {:?}", case.all[rank]);
             }
         }
     }
@@ -179,7 +223,7 @@ fn proposals_travel_with_the_next_operation_and_budgets_are_the_same_on_all_rank
             profiles.update(key, &heard);
             let (_, finished) = group.take(rank).remove(0);
             let observed = Observed::of(&finished.result.unwrap());
-            let proposal = profiles.proposal(key, &observed).unwrap();
+            let proposal = profiles.proposal(key, 25_600, &observed).unwrap();
             group.runner(rank).publish(step + 1, &proposal.to_bytes());
         }
     }

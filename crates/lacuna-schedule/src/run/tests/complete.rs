@@ -199,14 +199,15 @@ fn ranks_that_disagree_are_named() {
 #[test]
 fn schedules_take_the_time_that_the_model_says() {
     use crate::choose::{Surroundings, time_s};
-    use lacuna_model::{Framing, Loss, Path};
+    use lacuna_model::{Framing, Loss, Path, RepairTiming};
     let ranks = 8;
     let sites: Vec<usize> = (0..ranks).collect();
     for (count, delay_ns) in [(2_000, 2_000_000), (200_000, 1_000_000), (200_000, 100_000)] {
         let path =
             Path { rate_bits_per_s: 1e9, rtt_s: 2e-9 * delay_ns as f64, loss: Loss::PerChunk(0.0) };
         let framing = Framing { chunk_bytes: 4096, packet_bytes: 1024, overhead_bytes: 0 };
-        let surroundings = Surroundings { path, near: None, framing, message_s: 0.0 };
+        let surroundings =
+            Surroundings { path, near: None, framing, message_s: 0.0, repair: RepairTiming::NACK };
         for algorithm in [
             Algorithm::Ring,
             Algorithm::Transpose,

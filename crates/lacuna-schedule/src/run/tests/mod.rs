@@ -90,7 +90,7 @@ impl Case {
             element: self.element,
             op: self.op,
         };
-        Job { table, label, buffers: Box::new(buffers), time }
+        Job { table, label, buffers: Box::new(buffers), time, losses: Vec::new() }
     }
 
     /// The bytes of an element that has these contributions.

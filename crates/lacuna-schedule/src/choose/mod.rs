@@ -4,17 +4,26 @@
 //! receives in it, until it is there (selective repeat, [`lacuna_model::SelectiveRepeat`], less the way of
 //! the last acknowledgement), and something for each message that is posted. In a ring, and in the
 //! ring between sites, a rank passes a chunk on
-//! while the next ones come, so a phase takes the time of its bytes or the way of a chunk, whichever is longer,
-//! and what a loss costs. A phase whose messages all stay within sites takes the near path. Where the model
+//! while the next ones come, so a phase takes the time of its bytes or the way of a chunk, whichever is longer;
+//! over all phases, the longer one of the two sums. What losses cost there, the chunk that is late most tells
+//! (`late.rs`). A phase whose messages all stay within
+//! sites takes the near path; in a ring over several sites, what travels farthest crosses a long path in some of
+//! its phases only. In a chain later hops take the way of a chunk. Where the model
 //! cannot tell two apart, the one is taken that sends to fewer peers.
+//!
+//! With losses it is rough but for rings: a phase really waits for the slowest of its messages
+//! (`lacuna reproduce optinic schedules` has both beside it).
 //!
 //! The model knows of one link per rank. Where each pair of ranks has a path of its own rate, as between
 //! sites in a ring, name [`Algorithm::Ring`].
 
+mod late;
+
 use crate::schedule::{Action, Algorithm, Collective, Request, ScheduleError, Table, plan};
 use lacuna_model::{
-    Completion, Framing, ModelError, Path, RepairTiming, SelectiveRepeat, Transfer,
+    Completion, Framing, Loss, ModelError, Path, RepairTiming, SelectiveRepeat, Transfer,
 };
+use late::Ring;
 
 /// Times that differ by less are the same: the model is not better than that.
 const TIE: f64 = 0.05;
@@ -30,6 +39,8 @@ pub struct Surroundings {
     pub framing: Framing,
     /// What a rank needs for each message beside its bytes.
     pub message_s: f64,
+    /// When what is lost is sent again: with modes that see gaps, [`RepairTiming::NACK`].
+    pub repair: RepairTiming,
 }
 
 /// The algorithm to take, and why.
@@ -131,6 +142,8 @@ pub fn time_s(
     };
     let first = table(0)?;
     let mut sends = vec![0usize; first.phases.len()];
+    // Of each rank, whether what it sends in a phase leaves its site.
+    let mut leaves = vec![Vec::new(); first.phases.len()];
     let mut is_far = vec![surroundings.near.is_none(); first.phases.len()];
     // Other ranks matter only for which paths are used; operations of this rank alone say it of its own.
     let others = match (&surroundings.near, collective) {
@@ -140,20 +153,39 @@ pub fn time_s(
     for rank in 0..others {
         let other = if rank == 0 { first.clone() } else { table(rank)? };
         let mut counts = vec![0usize; sends.len()];
+        leaves.iter_mut().for_each(|leaves| leaves.push(false));
         for entry in &other.entries {
             if let Action::Send { peer, .. } = entry.action {
                 counts[entry.phase] += 1;
                 if let Some((_, sites)) = &surroundings.near {
-                    is_far[entry.phase] |= sites.get(rank) != sites.get(peer);
+                    let is_leaving = sites.get(rank) != sites.get(peer);
+                    leaves[entry.phase][rank] |= is_leaving;
+                    is_far[entry.phase] |= is_leaving;
                 }
             }
         }
         sends.iter_mut().zip(counts).for_each(|(most, count)| *most = count.max(*most));
     }
+    let is_chain =
+        matches!((collective, algorithm), (Collective::Broadcast { .. }, Algorithm::Ring));
+    if surroundings.near.is_some() && *algorithm == Algorithm::Ring && !is_chain {
+        // A part goes from rank to rank, so it meets the long paths one after the other: from where it begins,
+        // the most of them.
+        let far = |begin: usize| -> Vec<bool> {
+            leaves.iter().enumerate().map(|(phase, of)| of[(begin + phase) % ranks]).collect()
+        };
+        let count = |far: &Vec<bool>| far.iter().filter(|is_far| **is_far).count();
+        is_far = (0..ranks).map(far).max_by_key(count).unwrap_or(is_far);
+    }
     let mut sum_s = 0.0;
+    // Of a ring: all bytes, and all ways.
+    let (mut wires_s, mut ways_s) = (0.0, 0.0);
     // What follows the last phase of a ring: the way of its last bytes.
     let mut last_s = 0.0;
-    for ((weight, sends), is_far) in first.phases.iter().zip(sends).zip(is_far) {
+    // Rings over near and over far links.
+    let mut rings: [Option<Ring>; 2] = [None; 2];
+    for (phase, (weight, sends)) in first.phases.iter().zip(sends).enumerate() {
+        let is_far = is_far[phase];
         if *weight == 0 {
             continue;
         }
@@ -163,21 +195,54 @@ pub fn time_s(
         };
         let bytes = weight.saturating_mul(element_bytes as u64);
         let transfer = Transfer::new(path, &surroundings.framing, bytes)?;
-        let message = SelectiveRepeat::new(&transfer, RepairTiming::TIMEOUT)?;
+        let message = SelectiveRepeat::new(&transfer, surroundings.repair)?;
         let arrives_s = message.mean_s() - path.rtt_s / 2.0;
         let way_s = path.rtt_s / 2.0 + transfer.chunk_s();
         let wire_s = transfer.injection_s();
-        let is_ring = matches!(algorithm, Algorithm::Ring | Algorithm::Hierarchical { .. });
-        let phase_s = if is_ring {
-            let repair_s = (arrives_s - path.rtt_s / 2.0 - wire_s).max(0.0);
-            last_s = if wire_s > way_s { path.rtt_s / 2.0 } else { wire_s - transfer.chunk_s() };
-            wire_s.max(way_s) + repair_s
-        } else {
-            arrives_s
+        let repair_s = (arrives_s - path.rtt_s / 2.0 - wire_s).max(0.0);
+        let passes_chunks = matches!(algorithm, Algorithm::Ring | Algorithm::Hierarchical { .. });
+        if passes_chunks && !is_chain {
+            let repair = surroundings.repair;
+            let ring = ring(path, &transfer, repair, ranks);
+            rings[usize::from(is_far)].get_or_insert(ring).hops += 1;
+        }
+        let phase_s = match algorithm {
+            Algorithm::Ring if is_chain && phase > 0 => way_s + repair_s,
+            Algorithm::Ring if !is_chain => {
+                (wires_s, ways_s) = (wires_s + wire_s, ways_s + way_s);
+                let longest_s = if is_far { path.rtt_s } else { surroundings.path.rtt_s } / 2.0;
+                last_s = if wire_s > way_s { longest_s } else { wire_s - transfer.chunk_s() };
+                0.0
+            }
+            Algorithm::Hierarchical { .. } => {
+                last_s =
+                    if wire_s > way_s { path.rtt_s / 2.0 } else { wire_s - transfer.chunk_s() };
+                wire_s.max(way_s)
+            }
+            _ => arrives_s,
         };
         sum_s += phase_s + sends as f64 * surroundings.message_s;
     }
-    Ok(sum_s + last_s)
+    let late_s: f64 = rings.iter().flatten().map(Ring::mean_s).sum();
+    Ok(sum_s + f64::max(wires_s, ways_s) + last_s + late_s)
+}
+
+/// A ring without hops, over this path.
+fn ring(path: &Path, transfer: &Transfer, repair: RepairTiming, ranks: usize) -> Ring {
+    let loss = transfer.loss().probability();
+    Ring {
+        parts: ranks as u64,
+        chunks: transfer.chunks(),
+        hops: 0,
+        chunk_s: transfer.chunk_s(),
+        repair_s: repair.rto_rtts * path.rtt_s,
+        loss,
+        loss_again: match path.loss {
+            // Of a chunk only the packets that were lost, mostly one.
+            Loss::PerPacket(loss) => loss,
+            _ => loss,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -195,6 +260,7 @@ mod tests {
             near: None,
             framing: Framing { chunk_bytes: 16_384, packet_bytes: 1024, overhead_bytes: 70 },
             message_s: 10e-6,
+            repair: RepairTiming::TIMEOUT,
         }
     }
 
@@ -233,6 +299,20 @@ mod tests {
         let choice =
             choose(&Collective::AllReduce { count: 1 << 22 }, 8, 4, &surroundings).unwrap();
         assert_eq!(choice.algorithm, Algorithm::Hierarchical { sites }, "{}", choice.reason());
+    }
+
+    #[test]
+    fn a_ring_over_two_sites_crosses_the_long_path_in_some_of_its_phases_only() {
+        let near = Some((path(1e9, 50e-6), vec![0, 0, 0, 0, 1, 1, 1, 1]));
+        let sites = Surroundings { near, ..surroundings(0.02) };
+        let time_s = |collective: &Collective| {
+            time_s(collective, &Algorithm::Ring, 8, 4, &sites).expect("a ring")
+        };
+        // Of fourteen phases, a part is on the two long edges in four at most; in a chain, one of seven hops.
+        let all_reduce_s = time_s(&Collective::AllReduce { count: 256 });
+        assert!((0.040..0.042).contains(&all_reduce_s), "{all_reduce_s}");
+        let chain_s = time_s(&Collective::Broadcast { root: 0, count: 256 });
+        assert!((0.010..0.012).contains(&chain_s), "{chain_s}");
     }
 
     #[test]

@@ -6,16 +6,23 @@
 //! lost, and a receive ends by its deadline or when all has been sent. A message is sent once its receive is
 //! posted and that is known to the sender, as with real queue pairs. Reducing takes no time.
 //!
+//! Or messages are carried whole, each in a time that a [`Carrier`] says: that of a real protocol, measured
+//! before, or one that a model has drawn. Then neither packets nor links are made up.
+//!
 //! The same judge and the same operations give the same events: equal times are ordered by a counter.
 
-use crate::run::{
-    Event, Fabric, FabricError, Finished, Job, Posting, Reason, Runner, Settings, Token,
-};
+mod endpoint;
+mod group;
+mod whole;
+
+use crate::run::{Event, Reason, Token};
+pub use endpoint::Endpoint;
+pub use group::Group;
 use lacuna_link::SplitMix64;
 use lacuna_path::ranges::Ranges;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::ops::Range;
+pub use whole::{Carried, Carrier};
 
 /// A packet, for the judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +85,12 @@ pub struct Config {
     pub repair_ns: u64,
     /// When a receive ends after the sender's last packet should have come; `None`: not before its deadline.
     pub grace_ns: Option<u64>,
+    /// Receives are known to their senders at once, as if they had been posted by the operation before.
+    pub is_warm: bool,
+    /// Each note comes a second time, and every other one is overtaken by those behind it.
+    pub has_unruly_notes: bool,
+    /// How long each message takes, if it is carried whole: rates, packets and the judge do not matter then.
+    pub carrier: Option<Carrier>,
 }
 
 impl Config {
@@ -93,6 +106,9 @@ impl Config {
             is_reliable: true,
             repair_ns: 0,
             grace_ns: None,
+            is_warm: false,
+            has_unruly_notes: false,
+            carrier: None,
         }
     }
 
@@ -144,6 +160,16 @@ enum Happening {
         peer: usize,
         seen_by: usize,
     },
+    /// A message that is carried whole is there; then the next one of the pair may begin.
+    CameWhole {
+        pair: (usize, usize),
+        message: usize,
+        data: Vec<u8>,
+    },
+    Next {
+        pair: (usize, usize),
+        message: usize,
+    },
 }
 
 struct Send {
@@ -169,6 +195,9 @@ struct Pair {
     receives: Vec<Receive>,
     /// Receives that the sender knows of.
     credit: usize,
+    /// The message that is to be carried whole next, and whether one is on its way.
+    next_whole: usize,
+    is_carrying: bool,
 }
 
 /// A packet of a message before it leaves: the message, its place, its bytes.
@@ -300,6 +329,8 @@ impl Network {
                 let cause = "no sign of life".to_owned();
                 self.nodes[seen_by].events.push_back(Event::PeerFailed { peer, cause });
             }
+            Happening::CameWhole { pair, message, data } => self.place(pair, message, 0, &data),
+            Happening::Next { pair, message } => self.next_whole(pair, message),
         }
     }
 
@@ -347,6 +378,9 @@ impl Network {
 
     /// Queues what was offered of a message whose receive is posted.
     fn flush(&mut self, pair: (usize, usize), message: usize) {
+        if self.config.carrier.is_some() {
+            return self.carry_whole(pair);
+        }
         let (from, to) = pair;
         let state = self.pairs.entry(pair).or_default();
         if message >= state.credit || self.nodes[from].is_dead {
@@ -435,165 +469,5 @@ impl Network {
                 Fate::Lost => return,
             }
         }
-    }
-}
-
-/// A rank's side of a network.
-pub struct Endpoint<'a> {
-    network: &'a mut Network,
-    rank: usize,
-}
-
-impl Fabric for Endpoint<'_> {
-    fn now_ns(&self) -> u64 {
-        self.network.now_ns
-    }
-
-    fn chunk_bytes(&self) -> usize {
-        self.network.config.packet_bytes * self.network.config.chunk_packets
-    }
-
-    fn post_receive(&mut self, posting: &Posting) -> Result<(), FabricError> {
-        let pair = (posting.peer, self.rank);
-        let receive = Receive {
-            token: posting.token,
-            buffer: vec![0xee; posting.len_bytes],
-            here: Ranges::default(),
-            told: Ranges::default(),
-            is_over: false,
-        };
-        let state = self.network.pairs.entry(pair).or_default();
-        let message = state.receives.len();
-        state.receives.push(receive);
-        self.network.nodes[self.rank].receives.insert(posting.token, (pair, message));
-        let delay_ns = (self.network.config.delay_ns)(self.rank, posting.peer);
-        self.network.at(self.network.now_ns + delay_ns, Happening::Credit { pair });
-        if let Some(deadline_ns) = posting.deadline_ns {
-            self.network.at(deadline_ns, Happening::Deadline { pair, message });
-        }
-        Ok(())
-    }
-
-    fn post_send(&mut self, posting: &Posting) -> Result<(), FabricError> {
-        let pair = (self.rank, posting.peer);
-        let (token, len) = (posting.token, posting.len_bytes);
-        let state = self.network.pairs.entry(pair).or_default();
-        state.sends.push(Send { token, len, offered: 0, left: 0, waiting: Vec::new() });
-        let message = state.sends.len() - 1;
-        self.network.nodes[self.rank].sends.insert(token, (pair, message));
-        Ok(())
-    }
-
-    fn offer(&mut self, token: Token, offset: usize, bytes: &[u8]) -> Result<(), FabricError> {
-        let Some((pair, message)) = self.network.nodes[self.rank].sends.get(&token).copied() else {
-            return Err(FabricError::Broken { cause: format!("{token:?} was not posted") });
-        };
-        let state = self.network.pairs.entry(pair).or_default();
-        let send = &mut state.sends[message];
-        send.offered += bytes.len();
-        assert!(send.offered <= send.len, "more was offered than the message has");
-        send.waiting.push((offset, bytes.to_vec()));
-        self.network.flush(pair, message);
-        Ok(())
-    }
-
-    fn view(&self, token: Token, bytes: Range<usize>) -> &[u8] {
-        let (pair, message) = self.network.nodes[self.rank].receives[&token];
-        let receive = &self.network.pairs[&pair].receives[message];
-        assert!(receive.here.covers(&bytes), "{bytes:?} has not come");
-        &receive.buffer[bytes]
-    }
-
-    fn release(&mut self, token: Token) {
-        if let Some((pair, message)) = self.network.nodes[self.rank].receives.remove(&token)
-            && let Some(state) = self.network.pairs.get_mut(&pair)
-        {
-            let receive = &mut state.receives[message];
-            receive.is_over = true;
-            receive.buffer = Vec::new();
-        }
-    }
-
-    fn cancel(&mut self, token: Token) {
-        if let Some((pair, message)) = self.network.nodes[self.rank].sends.remove(&token)
-            && let Some(state) = self.network.pairs.get_mut(&pair)
-        {
-            state.sends[message].waiting.clear();
-        }
-    }
-
-    fn tell(&mut self, peer: usize, note: &[u8]) -> Result<(), FabricError> {
-        if !self.network.nodes[self.rank].is_dead {
-            let (from, to, note) = (self.rank, peer, note.to_vec());
-            let time_ns = self.network.now_ns + (self.network.config.delay_ns)(from, to);
-            self.network.at(time_ns, Happening::Note { from, to, note });
-        }
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Option<Event> {
-        self.network.nodes[self.rank].events.pop_front()
-    }
-}
-
-/// All ranks of a network with their runners.
-pub struct Group {
-    /// The network.
-    pub network: Network,
-    runners: Vec<Runner>,
-    finished: Vec<Vec<(u64, Finished)>>,
-}
-
-impl Group {
-    /// A group at time 0.
-    #[must_use]
-    pub fn new(network: Network, settings: Settings) -> Self {
-        let ranks = network.nodes.len();
-        let runners = (0..ranks).map(|rank| Runner::new(rank, ranks, settings)).collect();
-        Self { network, runners, finished: (0..ranks).map(|_| Vec::new()).collect() }
-    }
-
-    /// Starts an operation of a rank.
-    pub fn start(&mut self, rank: usize, job: Job) -> u64 {
-        self.runners[rank].start(&mut self.network.endpoint(rank), job)
-    }
-
-    /// Runs until nothing is in flight, or nothing happens any more, or this time. Returns whether all
-    /// operations of ranks that are alive are over.
-    pub fn run(&mut self, until_ns: u64) -> bool {
-        loop {
-            let now_ns = self.network.now_ns;
-            for (rank, runner) in self.runners.iter_mut().enumerate() {
-                if !self.network.nodes[rank].is_dead {
-                    runner.poll(&mut self.network.endpoint(rank));
-                    while let Some(finished) = runner.take() {
-                        self.finished[rank].push((now_ns, finished));
-                    }
-                }
-            }
-            let alive = || {
-                let all = self.runners.iter().zip(&self.network.nodes);
-                all.filter(|(_, node)| !node.is_dead).map(|(runner, _)| runner)
-            };
-            if alive().all(|runner| runner.in_flight() == 0) {
-                return true;
-            }
-            let due_ns = alive().filter_map(Runner::poll_timeout);
-            let next_ns = due_ns.chain(self.network.next_ns()).min();
-            match next_ns.filter(|next_ns| *next_ns <= until_ns) {
-                Some(next_ns) => self.network.advance(next_ns),
-                None => return false,
-            }
-        }
-    }
-
-    /// The runner of a rank.
-    pub fn runner(&mut self, rank: usize) -> &mut Runner {
-        &mut self.runners[rank]
-    }
-
-    /// Operations of a rank that are over, each with the time.
-    pub fn take(&mut self, rank: usize) -> Vec<(u64, Finished)> {
-        std::mem::take(&mut self.finished[rank])
     }
 }
