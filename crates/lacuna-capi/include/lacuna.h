@@ -1,4 +1,4 @@
-/* Lacuna's own interface: connections with a mode and deadlines, live bitmaps, datagrams.
+/* Lacuna's own interface: connections with a mode and deadlines, live bitmaps, datagrams, groups.
  *
  * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.
  * docs/c-library.md is the manual.
@@ -148,6 +148,11 @@ enum lacuna_class {
    * bounded.
    */
   LACUNA_CLASS_DROPPABLE = 2,
+  /**
+   * Repaired whatever the connection's mode is, and does not hold up critical messages:
+   * for bulk that has to be whole, beside bulk that has not.
+   */
+  LACUNA_CLASS_REPAIRED = 3,
 };
 
 /**
@@ -282,6 +287,124 @@ enum lacuna_datagram_refusal {
 };
 
 /**
+ * The type of an element. In memory and between ranks it is little-endian.
+ */
+enum lacuna_element {
+  /**
+   * int8_t.
+   */
+  LACUNA_ELEMENT_I8 = 0,
+  /**
+   * uint8_t.
+   */
+  LACUNA_ELEMENT_U8 = 1,
+  /**
+   * int16_t.
+   */
+  LACUNA_ELEMENT_I16 = 2,
+  /**
+   * uint16_t.
+   */
+  LACUNA_ELEMENT_U16 = 3,
+  /**
+   * int32_t.
+   */
+  LACUNA_ELEMENT_I32 = 4,
+  /**
+   * uint32_t.
+   */
+  LACUNA_ELEMENT_U32 = 5,
+  /**
+   * int64_t.
+   */
+  LACUNA_ELEMENT_I64 = 6,
+  /**
+   * uint64_t.
+   */
+  LACUNA_ELEMENT_U64 = 7,
+  /**
+   * IEEE 754 binary16: added in float, and rounded to this once per hop.
+   */
+  LACUNA_ELEMENT_F16 = 8,
+  /**
+   * The upper half of a float (bfloat16), likewise.
+   */
+  LACUNA_ELEMENT_BF16 = 9,
+  /**
+   * float.
+   */
+  LACUNA_ELEMENT_F32 = 10,
+  /**
+   * double.
+   */
+  LACUNA_ELEMENT_F64 = 11,
+};
+
+/**
+ * How elements are reduced. A float that is not a number makes the result none; integers
+ * wrap.
+ */
+enum lacuna_reduction {
+  /**
+   * Added.
+   */
+  LACUNA_REDUCTION_SUM = 0,
+  /**
+   * Added, and divided by the number of contributions; of integers towards zero.
+   */
+  LACUNA_REDUCTION_AVERAGE = 1,
+  /**
+   * Multiplied.
+   */
+  LACUNA_REDUCTION_PRODUCT = 2,
+  /**
+   * The smallest.
+   */
+  LACUNA_REDUCTION_MIN = 3,
+  /**
+   * The largest.
+   */
+  LACUNA_REDUCTION_MAX = 4,
+};
+
+/**
+ * How much time an operation of a group has.
+ */
+enum lacuna_budget {
+  /**
+   * As long as it takes.
+   */
+  LACUNA_BUDGET_UNLIMITED = 0,
+  /**
+   * As long as it takes; if that is longer than budget_us, it fails.
+   */
+  LACUNA_BUDGET_WITHIN = 1,
+  /**
+   * budget_us; then it goes on with what is there. For groups of mode bounded.
+   */
+  LACUNA_BUDGET_FIXED = 2,
+  /**
+   * As long as operations of its kind and size take, which the group learns; then it
+   * goes on with what is there. For groups of mode bounded.
+   */
+  LACUNA_BUDGET_ADAPTIVE = 3,
+};
+
+/**
+ * What an average is divided by where contributions are missing.
+ */
+enum lacuna_divisor {
+  /**
+   * By the number of contributions that an element has.
+   */
+  LACUNA_DIVISOR_CONTRIBUTORS = 0,
+  /**
+   * By the number of ranks: what is missing counts as zero.
+   */
+  LACUNA_DIVISOR_RANKS = 1,
+};
+
+/**
  * Completions of many connections.
  */
 struct lacuna_completion_queue;
@@ -300,6 +423,16 @@ struct lacuna_context;
  * A datagram queue pair.
  */
 struct lacuna_datagram;
+
+/**
+ * A group of ranks that compute together.
+ */
+struct lacuna_group;
+
+/**
+ * An operation of a group, under way or over.
+ */
+struct lacuna_group_operation;
 
 /**
  * Waits for peers.
@@ -327,7 +460,7 @@ struct lacuna_region;
 struct lacuna_send;
 
 /**
- * Settings for contexts and connections.
+ * Settings for contexts, connections and groups.
  */
 struct lacuna_settings;
 
@@ -810,6 +943,104 @@ struct lacuna_slice {
   size_t length;
 };
 
+/**
+ * How one operation of a group is carried out. All zeros are the defaults; what is added
+ * later takes of the reserved bytes, where 0 is as before. All ranks have to give the same.
+ */
+struct lacuna_group_options {
+  /**
+   * By which schedule: "ring", "halving", "doubling", "transpose", "cube:RADIX", "tree",
+   * "direct", or "hierarchical:SITES" with the number of each rank's site, as in
+   * "hierarchical:0,0,1,1". NULL chooses one by the size and the round trips.
+   */
+  const char *algorithm;
+  /**
+   * Microseconds, for a budget that has some.
+   */
+  uint64_t budget_us;
+  /**
+   * Of enum lacuna_budget.
+   */
+  uint8_t budget;
+  /**
+   * Of enum lacuna_divisor.
+   */
+  uint8_t divisor;
+  /**
+   * Must be 0.
+   */
+  uint8_t reserved[6];
+  /**
+   * Must be 0.
+   */
+  uint64_t more[5];
+};
+
+/**
+ * How an operation of a group went, for this rank.
+ */
+struct lacuna_group_report {
+  /**
+   * Bytes that this rank was to receive.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes of those that did not come.
+   */
+  uint64_t lost_bytes;
+  /**
+   * Nanoseconds from its start to its end.
+   */
+  uint64_t took_ns;
+  /**
+   * Nanoseconds that it had, if it was to end with what is there; else 0.
+   */
+  uint64_t budget_ns;
+  /**
+   * Elements of the output that lack a contribution, or may.
+   */
+  uint64_t missing_elements;
+  /**
+   * Nanoseconds that the straggler was waited for, beyond the phase before.
+   */
+  uint64_t straggler_ns;
+  /**
+   * The rank that was waited for longest; UINT32_MAX if none was.
+   */
+  uint32_t straggler_rank;
+  /**
+   * In which phase of the schedule, from 0 on.
+   */
+  uint32_t straggler_phase;
+  /**
+   * 0.
+   */
+  uint64_t more[6];
+};
+
+/**
+ * A contribution that is missing.
+ */
+struct lacuna_group_missing {
+  /**
+   * The first element of the output that lacks it.
+   */
+  uint64_t first;
+  /**
+   * How many do.
+   */
+  uint64_t count;
+  /**
+   * Whose contribution; UINT32_MAX where it is not known what is missing, if anything,
+   * because a rank did not say in time what it had lost.
+   */
+  uint32_t rank;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -848,9 +1079,15 @@ int lacuna_settings_new(struct lacuna_settings **settings);
  * or auto, which is fixed if a rate is given, else bbr), rate_bits_per_s (what fixed
  * sends at and the others begin at; 0 or "find" finds one), deadline_ms, silence_ms
  * (at least 1), connect_timeout_ms, one_sided (on, off: whether the ends may write and
- * read each other's regions), classes (none, critical, droppable, critical+droppable:
- * what lacuna_connection_class() gives), tag (a number for the accepting end). May be
- * called from any thread; objects that were made with these settings keep theirs.
+ * read each other's regions), classes (none, or some of critical, droppable, repaired,
+ * as critical+droppable: what lacuna_connection_class() gives), tag (a number for the
+ * accepting end). Of a group: bind, mode, chunk_bytes (64 KiB if it is not given), cc, rate_bits_per_s,
+ * silence_ms and pcap as above, job (what the ranks of one run have in common; others are
+ * refused), port (for the connections of this rank; 0 is any), announce (the address that
+ * other ranks reach this one at; "seen", the default, is the one that rank 0 sees),
+ * meeting_timeout_ms (how long ranks wait for each other), budget_rule (how adaptive
+ * budgets are learned: steered, optinic, celeris, celeris-deviation). May be called from
+ * any thread; objects that were made with these settings keep theirs.
  */
 int lacuna_settings_set(struct lacuna_settings *settings,
                         const char *name,
@@ -1506,11 +1743,6 @@ int lacuna_address_sockaddr(const struct lacuna_address *address,
                             size_t *length);
 
 /**
- * Fills in the defaults. May be called from any thread.
- */
-int lacuna_datagram_settings_default(struct lacuna_datagram_settings *settings);
-
-/**
  * Makes a datagram queue pair: a socket of its own, over which messages go to any number
  * of peers and come from them, without connections. It is ready at once. Peers write and
  * read the context's regions by their keys. By default what the path loses is lost, and
@@ -1756,200 +1988,300 @@ int lacuna_datagram_receive(struct lacuna_datagram *datagram,
 int lacuna_datagram_settings_default(struct lacuna_datagram_settings *settings);
 
 /**
- * The peer with this address: an address handle, a number that the calls of this queue
- * pair take. Equal addresses are one handle, and it stays until
- * lacuna_datagram_forget(). LACUNA_RETRY if as many are held as peers_max of the settings
- * has. May be called from any thread.
+ * Forms a group of so many ranks, of which this is number rank: rank 0 waits for the others
+ * at host, as in "192.0.2.1:29500", and the others look for it there; then each connects
+ * with each. settings may be NULL: meeting_timeout_ms is how long ranks wait for each
+ * other, and all of them have to give the same mode, chunk_bytes and job. LACUNA_PEER says
+ * who did not come.
  */
-int lacuna_datagram_peer(struct lacuna_datagram *datagram,
-                         const struct lacuna_address *address,
-                         uint64_t *peer);
+int lacuna_group_form(const char *host,
+                      uint32_t rank,
+                      uint32_t ranks,
+                      const struct lacuna_settings *settings,
+                      struct lacuna_group **group);
 
 /**
- * Several hosts as one peer: a multicast group, or a broadcast address. What
- * lacuna_datagram_send() and lacuna_datagram_write_named() post to it goes to all, once;
- * those that miss something ask for it again for a second. A reliable queue pair has no
- * groups. The rest as lacuna_datagram_peer().
+ * The same with host, rank and number of ranks by the environment, as torchrun and others
+ * set it: MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE; LACUNA_RENDEZVOUS (HOST:PORT) and
+ * LACUNA_JOB where they are wanted otherwise. The setting job goes before the latter. With LACUNA_JOIN
+ * (HOST:PORT) it is lacuna_group_join() of that.
+ * LACUNA_USAGE names the variable that is missing.
  */
-int lacuna_datagram_group(struct lacuna_datagram *datagram,
-                          const struct lacuna_address *address,
-                          uint64_t *peer);
+int lacuna_group_form_from_environment(const struct lacuna_settings *settings,
+                                       struct lacuna_group **group);
 
 /**
- * Gives a handle back: the peer may go once others need its place. May be called from any
- * thread.
+ * This rank, from 0 on. May be called from any thread.
  */
-int lacuna_datagram_forget(struct lacuna_datagram *datagram, uint64_t peer);
+int lacuna_group_rank(struct lacuna_group *group, uint32_t *rank);
 
 /**
- * The address of a peer. LACUNA_USAGE if it is not known, or not any more. May be called
- * from any thread.
+ * How many ranks there are. May be called from any thread.
  */
-int lacuna_datagram_address(struct lacuna_datagram *datagram,
-                            uint64_t peer,
-                            struct lacuna_address *address);
+int lacuna_group_ranks(struct lacuna_group *group, uint32_t *ranks);
 
 /**
- * Ends the error of a peer, so that messages can be posted to it again. Only peers of
- * reliable queue pairs are ever in error: they were silent for silence_ms of the settings,
- * or have begun anew and lost what they knew. May be called from any thread.
+ * Because of which rank the group has failed; UINT32_MAX if it has not, or if it is no
+ * rank's fault. Once an operation has failed, all do, as ranks no longer agree on what was
+ * sent. May be called from any thread.
  */
-int lacuna_datagram_reset(struct lacuna_datagram *datagram,
-                          uint64_t peer);
+int lacuna_group_failed_rank(struct lacuna_group *group,
+                             uint32_t *rank);
 
 /**
- * Tells a peer, or a group, up to where has been sent, once that has left: it knows then
- * which messages were lost last. Of those before, later ones tell it. May be called from
+ * Frees a group. NULL is allowed. What was sent has up to two seconds to arrive; then its
+ * operations end, and their memory is the program's when this returns. Other ranks may go
+ * on with what does not need this one. Must be the last call with the group and its
+ * operations. In a child process that has inherited it, see lacuna_context_free().
+ */
+void lacuna_group_free(struct lacuna_group *group);
+
+/**
+ * Every rank gets the reduction of all inputs, of count elements each: element is of enum
+ * lacuna_element, reduction of enum lacuna_reduction. options may be NULL.
+ *
+ * What all operations of a group have in common: all ranks start the same ones in the same
+ * order, from one thread at a time. If operation is NULL the call waits until it is over,
+ * and answers how it went (lacuna_group_operation_wait()); else the operation goes on, and
+ * operation gets what it is waited for and freed by. Memory is used in place, without a
+ * copy: until the operation is over, or the group was freed or formed again, the input must
+ * not change, and the output not be touched. If input is NULL though the operation has one,
+ * it is in place: then the output has the length of the longer of the two, and this rank's
+ * part of it is the shorter. Otherwise the two must not overlap. LACUNA_USAGE changes
+ * nothing; when the group has failed every call answers LACUNA_PEER or LACUNA_DEADLINE.
+ */
+int lacuna_group_all_reduce(struct lacuna_group *group,
+                            const void *input,
+                            void *output,
+                            uint64_t count,
+                            uint32_t element,
+                            uint32_t reduction,
+                            const struct lacuna_group_options *options,
+                            struct lacuna_group_operation **operation);
+
+/**
+ * Every rank gets its part of the reduction of all inputs: of counts[rank] elements, or of
+ * count if counts is NULL. An input has the parts of all ranks, one behind the other. The
+ * rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_reduce_scatter(struct lacuna_group *group,
+                                const void *input,
+                                void *output,
+                                uint64_t count,
+                                const uint64_t *counts,
+                                uint32_t element,
+                                uint32_t reduction,
+                                const struct lacuna_group_options *options,
+                                struct lacuna_group_operation **operation);
+
+/**
+ * Every rank gets the inputs of all, one behind the other: of counts[rank] elements, or of
+ * count if counts is NULL. The rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_all_gather(struct lacuna_group *group,
+                            const void *input,
+                            void *output,
+                            uint64_t count,
+                            const uint64_t *counts,
+                            uint32_t element,
+                            const struct lacuna_group_options *options,
+                            struct lacuna_group_operation **operation);
+
+/**
+ * Every rank gets the input of rank root, of count elements. The input of others does not
+ * count. The rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_broadcast(struct lacuna_group *group,
+                           const void *input,
+                           void *output,
+                           uint64_t count,
+                           uint32_t root,
+                           uint32_t element,
+                           const struct lacuna_group_options *options,
+                           struct lacuna_group_operation **operation);
+
+/**
+ * Rank root gets the reduction of all inputs, of count elements each. The output of others
+ * does not count. The rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_reduce(struct lacuna_group *group,
+                        const void *input,
+                        void *output,
+                        uint64_t count,
+                        uint32_t root,
+                        uint32_t element,
+                        uint32_t reduction,
+                        const struct lacuna_group_options *options,
+                        struct lacuna_group_operation **operation);
+
+/**
+ * Rank root gets the inputs of all, one behind the other: of counts[rank] elements, or of
+ * count if counts is NULL. The output of others does not count. The rest as
+ * lacuna_group_all_reduce().
+ */
+int lacuna_group_gather(struct lacuna_group *group,
+                        const void *input,
+                        void *output,
+                        uint64_t count,
+                        const uint64_t *counts,
+                        uint32_t root,
+                        uint32_t element,
+                        const struct lacuna_group_options *options,
+                        struct lacuna_group_operation **operation);
+
+/**
+ * Every rank gets its part of the input of rank root, which has the parts of all, one
+ * behind the other: of counts[rank] elements, or of count if counts is NULL. The input of
+ * others does not count. The rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_scatter(struct lacuna_group *group,
+                         const void *input,
+                         void *output,
+                         uint64_t count,
+                         const uint64_t *counts,
+                         uint32_t root,
+                         uint32_t element,
+                         const struct lacuna_group_options *options,
+                         struct lacuna_group_operation **operation);
+
+/**
+ * Every rank sends a part of its input to every rank and gets a part of everybody's: of
+ * count elements each, or of as many as sent and received say if they are not NULL. Parts
+ * are one behind the other, in the order of ranks. It cannot be in place. The rest as
+ * lacuna_group_all_reduce().
+ */
+int lacuna_group_all_to_all(struct lacuna_group *group,
+                            const void *input,
+                            void *output,
+                            uint64_t count,
+                            const uint64_t *sent,
+                            const uint64_t *received,
+                            uint32_t element,
+                            const struct lacuna_group_options *options,
+                            struct lacuna_group_operation **operation);
+
+/**
+ * Sends sent elements of the input to rank to, and receives received elements into the
+ * output from rank from. Either may be UINT32_MAX, for nobody; both, for a rank that has no
+ * part. Like all operations it is started by every rank of the group. It cannot be in
+ * place. The rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_exchange(struct lacuna_group *group,
+                          const void *input,
+                          uint32_t to,
+                          uint64_t sent,
+                          void *output,
+                          uint32_t from,
+                          uint64_t received,
+                          uint32_t element,
+                          const struct lacuna_group_options *options,
+                          struct lacuna_group_operation **operation);
+
+/**
+ * No rank goes on before all have come. The rest as lacuna_group_all_reduce().
+ */
+int lacuna_group_barrier(struct lacuna_group *group,
+                         const struct lacuna_group_options *options,
+                         struct lacuna_group_operation **operation);
+
+/**
+ * Joins a group that is there: waits at host until the ranks there call
+ * lacuna_group_form_with(). host may be several, with commas between them, as in
+ * "node0:29500,node1:29500". The setting job has to be the one that the group was formed
+ * with, and mode and chunk_bytes those of the others; meeting_timeout_ms is how long it
+ * waits. lacuna_group_rank() and lacuna_group_ranks() say what it has become.
+ */
+int lacuna_group_join(const char *host,
+                      const struct lacuna_settings *settings,
+                      struct lacuna_group **group);
+
+/**
+ * Forms the group again, of the ranks that are left when one is gone: in the order of their
+ * old ranks, so lacuna_group_rank() and lacuna_group_ranks() answer anew. All that are left
+ * have to call it within timeout_ms of each other; who does not is no part of it any more.
+ * Operations that go on are lost, and their memory is the program's when this returns. If
+ * it fails, the group can only be freed. Waits for other calls with the group.
+ */
+int lacuna_group_form_again(struct lacuna_group *group,
+                            uint64_t timeout_ms);
+
+/**
+ * The same with newcomers, which call lacuna_group_join() and come behind the old ranks: so
+ * many are waited for, for at most timeout_ms; then the group goes on with who came. The
+ * lowest of the old ranks listens for them at address, as in "[::]:29500", while this
+ * lasts. Which host that is depends on who is left, so it is an address that each of them
+ * has. All old ranks have to give the same. The group need not have failed.
+ */
+int lacuna_group_form_with(struct lacuna_group *group,
+                           const char *address,
+                           uint32_t newcomers,
+                           uint64_t timeout_ms);
+
+/**
+ * Splits the group, as MPI_Comm_split() does: the ranks that give the same color get a
+ * group of their own, in the order of their keys, and of their old ranks where those are
+ * the same. With a negative color there is none, and part gets NULL. All ranks call it, in
+ * the same order as other splits of the group. The group goes on beside its parts:
+ * operations of all of them may be in flight at once, and a failure of one does nothing to
+ * the others. LACUNA_PEER says who did not come within the setting meeting_timeout_ms; the
+ * group is as it was then. May be called from any thread.
+ */
+int lacuna_group_split(struct lacuna_group *group,
+                       int64_t color,
+                       int64_t key,
+                       struct lacuna_group **part);
+
+/**
+ * How an operation stands, without waiting: LACUNA_OK if it is over and the result in its
+ * place, LACUNA_RETRY while it goes on, another code if it has failed. Its memory is the
+ * program's again with every answer but LACUNA_RETRY. May be called from any thread.
+ */
+int lacuna_group_operation_poll(struct lacuna_group_operation *operation);
+
+/**
+ * Waits until an operation is over, for at most timeout_ms: LACUNA_OK if it is and the
+ * result is in its place, LACUNA_RETRY if it goes on. Other codes say that it has failed,
+ * and with it the group: lacuna_group_failed_rank() says because of whom, and
+ * lacuna_group_form_again() goes on without it. Of these LACUNA_DEADLINE is for an
+ * operation that took longer than its budget. Its memory is the program's again with every
+ * answer but LACUNA_RETRY. May be called from any thread.
+ */
+int lacuna_group_operation_wait(struct lacuna_group_operation *operation,
+                                uint64_t timeout_ms);
+
+/**
+ * How an operation that is over went. LACUNA_RETRY while it goes on. May be called from
  * any thread.
  */
-int lacuna_datagram_say_sent(struct lacuna_datagram *datagram, uint64_t peer);
+int lacuna_group_operation_report(struct lacuna_group_operation *operation,
+                                  struct lacuna_group_report *report);
 
 /**
- * Has what is sent to a multicast group, and to this queue pair's port, come here, on an
- * interface by its number: 0 is that of the address's scope, or of the route. The port of
- * group does not count. LACUNA_USAGE if the address is no group's, LACUNA_SYSTEM if the
- * system refuses: it is joined already, or there is no such interface. May be called from
- * any thread.
+ * Which contributions the output lacks, of an operation that is over: an entry for each
+ * range of elements and rank, in order. Writes as many as fit; count gets the number of
+ * all, and may be NULL. missing may be NULL if capacity is 0. LACUNA_RETRY while it goes
+ * on. May be called from any thread.
  */
-int lacuna_datagram_join(struct lacuna_datagram *datagram,
-                         const struct lacuna_address *group,
-                         uint32_t interface);
+int lacuna_group_operation_missing(struct lacuna_group_operation *operation,
+                                   struct lacuna_group_missing *missing,
+                                   size_t capacity,
+                                   size_t *count);
 
 /**
- * Leaves a group that lacuna_datagram_join() has joined, with the same arguments. May be
- * called from any thread.
+ * The schedule that an operation which is over was carried out by. LACUNA_RETRY while it
+ * goes on. The rest as lacuna_describe().
  */
-int lacuna_datagram_leave(struct lacuna_datagram *datagram,
-                          const struct lacuna_address *group,
-                          uint32_t interface);
+int lacuna_group_operation_algorithm(struct lacuna_group_operation *operation,
+                                     char *buffer,
+                                     size_t capacity,
+                                     size_t *length);
 
 /**
- * Gives a region, or a window of one, a name by its key, under which
- * lacuna_datagram_write_named() of peers finds it; a key that is NULL takes the name back.
- * May be called from any thread.
+ * Frees an operation that is over. LACUNA_RETRY while it goes on: its memory is in use, so
+ * wait for it first; lacuna_group_free() ends those that go on. May be called from any
+ * thread. In a child process that has inherited it, see lacuna_context_free().
  */
-int lacuna_datagram_name_region(struct lacuna_datagram *datagram,
-                                uint32_t name,
-                                const uint32_t *key);
-
-/**
- * Posts a message for the next receive of a peer: count parts of memory, one after the
- * other. It completes when its packets were handed to the network, and of a reliable queue
- * pair when the peer has all of it; user_data comes back with the completion. After
- * deadline_ms, unless that is 0, it is given up. flags is a sum of enum lacuna_queued. The
- * bytes must not change until the completion was polled, or lacuna_datagram_free() has
- * returned, but what is silent or goes to a group is copied, and the program's again when
- * the call returns; slices itself is read during the call alone. Messages to one peer are
- * sent in order. LACUNA_RETRY when the completion queue has no free entry, LACUNA_PEER
- * when the peer is in error. A message that finds no receive is lost, which
- * lacuna_datagram_poll_error() tells both ends; of a reliable queue pair it waits for one.
- * May be called from any thread.
- */
-int lacuna_datagram_send(struct lacuna_datagram *datagram,
-                         uint64_t peer,
-                         const struct lacuna_slice *slices,
-                         size_t count,
-                         uint64_t deadline_ms,
-                         uint32_t flags,
-                         uint64_t user_data);
-
-/**
- * Posts a Write-Record: bytes for memory of a peer, offset bytes behind the start of key's
- * range. The peer has posted nothing for it, and its queue pair tells of it by
- * LACUNA_OPERATION_WRITTEN: what came of it, with the map of what did not. Nothing more is
- * told here. The rest as lacuna_datagram_send().
- */
-int lacuna_datagram_write_record(struct lacuna_datagram *datagram,
-                                 uint64_t peer,
-                                 uint32_t key,
-                                 uint64_t offset,
-                                 const struct lacuna_slice *slices,
-                                 size_t count,
-                                 uint64_t deadline_ms,
-                                 uint32_t flags,
-                                 uint64_t user_data);
-
-/**
- * As lacuna_datagram_write_record(), for memory that has a name at the peer, or at each of
- * a group: lacuna_datagram_name_region().
- */
-int lacuna_datagram_write_named(struct lacuna_datagram *datagram,
-                                uint64_t peer,
-                                uint32_t name,
-                                uint64_t offset,
-                                const struct lacuna_slice *slices,
-                                size_t count,
-                                uint64_t deadline_ms,
-                                uint32_t flags,
-                                uint64_t user_data);
-
-/**
- * Posts a READ: as many bytes of a peer's memory as the slices have, from offset bytes
- * behind the start of key's range on, go into them. It completes when all are there, by
- * its deadline, or when the peer refuses; a READ has a completion whatever flags has. It
- * should have a deadline, unless the queue pair is reliable: its question or its answer
- * may be lost, and a key that the peer does not know gets no answer. The memory is the
- * library's until the completion was polled, or lacuna_datagram_free() has returned;
- * slices itself is read during the call alone. The rest as lacuna_datagram_send().
- */
-int lacuna_datagram_read(struct lacuna_datagram *datagram,
-                         uint64_t peer,
-                         uint32_t key,
-                         uint64_t offset,
-                         const struct lacuna_slice *slices,
-                         size_t count,
-                         uint64_t deadline_ms,
-                         uint32_t flags,
-                         uint64_t user_data);
-
-/**
- * Posts a receive, for a message of anybody that lacuna_datagram_send() has posted: its
- * bytes go into the slices, one after the other. Receives are taken in order, each by one
- * message, which may be shorter. user_data comes back with the completion, which has the
- * source. The memory is the library's until the completion was polled, or
- * lacuna_datagram_free() has returned; slices itself is read during the call alone.
- * LACUNA_RETRY when the completion queue has no free entry. May be called from any thread.
- */
-int lacuna_datagram_receive(struct lacuna_datagram *datagram,
-                            const struct lacuna_slice *slices,
-                            size_t count,
-                            uint64_t user_data);
-
-/**
- * Takes up to capacity completions of the queue pair's own list, the oldest first, as
- * lacuna_completion_queue_poll() takes those of a queue: with it the memory of what has
- * completed is the program's again. LACUNA_USAGE if the queue pair completes into a queue.
- * Write-Records that come wait in the list, 65536 at most; more are dropped until
- * it was polled. With progress = manual it makes progress, for the whole context. May be
- * called from any thread.
- */
-int lacuna_datagram_poll(struct lacuna_datagram *datagram,
-                         struct lacuna_completion *completions,
-                         size_t capacity,
-                         uint64_t timeout_ms,
-                         size_t *count);
-
-/**
- * Takes up to capacity errors, the oldest first, waiting for the first at most timeout_ms;
- * with 0 it only looks. They are what the queue pair refused, and what peers said of
- * messages from here. count gets how many: 0 if none came in time, which is LACUNA_OK.
- * Errors end nothing. Some thousand wait at most, and more are counted. May be called from
- * any thread.
- */
-int lacuna_datagram_poll_error(struct lacuna_datagram *datagram,
-                               struct lacuna_datagram_error *errors,
-                               size_t capacity,
-                               uint64_t timeout_ms,
-                               size_t *count);
-
-/**
- * Counters of now as one JSON object: peers, messages, packets, what was missed, dropped
- * and why. The rest as lacuna_stats_json().
- */
-int lacuna_datagram_stats_json(struct lacuna_datagram *datagram,
-                               char *buffer,
-                               size_t capacity,
-                               size_t *length);
+int lacuna_group_operation_free(struct lacuna_group_operation *operation);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -43,7 +43,7 @@ const HEADERS: [Header; 3] = [
     },
     Header {
         name: "lacuna.h",
-        text: "Lacuna's own interface: connections with a mode and deadlines, live bitmaps, datagrams.",
+        text: "Lacuna's own interface: connections with a mode and deadlines, live bitmaps, datagrams, groups.",
         sources: &[
             "endpoint/codes.rs",
             "endpoint/settings.rs",
@@ -62,11 +62,9 @@ const HEADERS: [Header; 3] = [
             "endpoint/queued.rs",
             "endpoint/address.rs",
             "endpoint/slices.rs",
-            "endpoint/datagram/settings.rs",
+            // With the modules below them.
             "endpoint/datagram/mod.rs",
-            "endpoint/datagram/peers.rs",
-            "endpoint/datagram/post.rs",
-            "endpoint/datagram/poll.rs",
+            "endpoint/group/mod.rs",
         ],
         includes: &[],
         enums: &[
@@ -80,6 +78,10 @@ const HEADERS: [Header; 3] = [
             "lacuna_queued",
             "lacuna_datagram_space",
             "lacuna_datagram_refusal",
+            "lacuna_element",
+            "lacuna_reduction",
+            "lacuna_budget",
+            "lacuna_divisor",
         ],
         foreign: &[],
     },

@@ -10,6 +10,8 @@ use lacuna_capi::endpoint::completion::lacuna_completion;
 use lacuna_capi::endpoint::datagram::poll::lacuna_datagram_error;
 use lacuna_capi::endpoint::datagram::settings::lacuna_datagram_settings;
 use lacuna_capi::endpoint::ended::{lacuna_ended, lacuna_receive_options};
+use lacuna_capi::endpoint::group::operation::{lacuna_group_missing, lacuna_group_report};
+use lacuna_capi::endpoint::group::options::lacuna_group_options;
 use lacuna_capi::endpoint::map::lacuna_range;
 use lacuna_capi::endpoint::one_sided::lacuna_written;
 use lacuna_capi::endpoint::receive::lacuna_received;
@@ -29,7 +31,7 @@ fn example(name: &str) -> PathBuf {
     root().join("examples/c").join(name)
 }
 
-const TESTS: [&str; 14] = [
+const TESTS: [&str; 15] = [
     "descriptors.c",
     "fork.c",
     "contract.c",
@@ -41,12 +43,13 @@ const TESTS: [&str; 14] = [
     "one_sided.c",
     "completion_queue.c",
     "datagram.c",
+    "group.c",
     "workers.c",
     "semantics.c",
     "early.c",
 ];
-const EXAMPLES: [&str; 6] =
-    ["perf.c", "idle.c", "nack.c", "reliable.c", "bounded.c", "collector.c"];
+const EXAMPLES: [&str; 7] =
+    ["perf.c", "idle.c", "nack.c", "reliable.c", "bounded.c", "collector.c", "all_reduce.c"];
 
 #[test]
 fn everything_compiles_as_c11_and_as_cxx17_without_a_warning() {
@@ -103,6 +106,9 @@ fn structs_have_the_layout_that_the_library_uses() {
     same!(lacuna_datagram_settings: completions 8, silence_ms 8, port 2, multicast_loop 1,
         workers 4, open_max 8);
     same!(lacuna_datagram_error: number 4, reason 4, is_told 1);
+    same!(lacuna_group_options: budget_us 8, budget 1, divisor 1);
+    same!(lacuna_group_report: budget_ns 8, straggler_rank 4, straggler_phase 4);
+    same!(lacuna_group_missing: count 8, rank 4);
     assert_eq!(seen, in_c.len(), "every line was compared");
 }
 
@@ -174,6 +180,24 @@ fn datagram_queue_pairs_work_from_c() {
     for progress in ["threads", "manual"] {
         let printed = Runner::default().run(&program, &[progress]);
         assert!(printed.starts_with("every datagram was told\n"), "{printed}");
+    }
+}
+
+#[test]
+fn groups_compute_from_c() {
+    for build in [Build::Sanitized, Build::Cxx17] {
+        let program = compile(&test_source("group.c"), build);
+        assert_eq!(Runner::default().run(&program, &[]), "every rank agreed\n");
+    }
+}
+
+#[test]
+fn processes_that_the_example_starts_sum_their_vectors() {
+    let program = compile(&example("all_reduce.c"), Build::C11);
+    for ranks in ["2", "4"] {
+        let printed = Runner::default().run(&program, &["--ranks", ranks, "--count", "100001"]);
+        let expected = format!("{ranks} ranks: every sum of 100001 floats is right");
+        assert!(printed.contains(&expected), "{printed}");
     }
 }
 
@@ -325,6 +349,7 @@ fn valgrind_finds_nothing_to_complain_about() {
         "one_sided.c",
         "completion_queue.c",
         "datagram.c",
+        "group.c",
     ] {
         runner.run(&compile(&test_source(name), Build::C11), &[]);
     }

@@ -46,7 +46,7 @@ for name in every_call misuse endpoint_misuse endpoint semantics; do
         LACUNA_SDR_WORKERS=$workers timeout 600 "$built/$name" | tail -1
     done
 done
-for name in bounded one_sided completion_queue datagram; do
+for name in bounded one_sided completion_queue datagram group; do
     build "crates/lacuna-capi/tests/c/$name.c"
     for progress in threads manual; do
         echo "== $name, $progress, $sanitizer sanitizer"

@@ -53,13 +53,13 @@ impl Adapt {
         }
     }
 
-    /// The time that an operation gets.
-    pub(crate) fn budget_ns(&mut self, key: Key, bytes: u64) -> u64 {
+    /// The time that an operation gets, and how much of it is usual.
+    pub(crate) fn budget_ns(&mut self, key: Key, bytes: u64) -> (u64, u64) {
         if let Some(proposals) = self.proposals.remove(&key) {
             self.profiles.update(key, &proposals);
         }
-        if let Some(ns) = self.profiles.timeout_ns(key, bytes) {
-            return ns;
+        if let Some(times_ns) = self.learned_ns(key, bytes) {
+            return times_ns;
         }
         if let Some((operations, times_ns)) = self.warming.get(&key)
             && *operations >= WARM_UP
@@ -67,13 +67,18 @@ impl Adapt {
             self.profiles.warm_up(key, bytes, times_ns);
             self.warming.remove(&key);
         }
-        self.profiles.timeout_ns(key, bytes).unwrap_or(WARM_UP_NS)
+        self.learned_ns(key, bytes).unwrap_or((WARM_UP_NS, WARM_UP_NS))
+    }
+
+    fn learned_ns(&self, key: Key, bytes: u64) -> Option<(u64, u64)> {
+        let Self { profiles, .. } = self;
+        profiles.timeout_ns(key, bytes).zip(profiles.usual_ns(key, bytes))
     }
 
     /// An operation is over: what this rank says of it.
-    pub(crate) fn on_finished(&mut self, key: Key, report: &Report) -> Vec<u8> {
+    pub(crate) fn on_finished(&mut self, key: Key, bytes: u64, report: &Report) -> Vec<u8> {
         let observed = Observed::of(report);
-        let word = match self.profiles.proposal(key, &observed) {
+        let word = match self.profiles.proposal(key, bytes, &observed) {
             Some(proposal) => {
                 self.take_in(key, Word::Proposes(proposal));
                 Word::Proposes(proposal)
@@ -182,11 +187,11 @@ mod tests {
         let rule = Rule::OptiNic;
         let mut ranks = [Adapt::new(rule, 2), Adapt::new(rule, 2)];
         for stamp in 1..=5 {
-            assert_eq!(ranks[0].budget_ns(KEY, 1 << 20), WARM_UP_NS);
+            assert_eq!(ranks[0].budget_ns(KEY, 1 << 20).0, WARM_UP_NS);
             let words: Vec<Vec<u8>> = ranks
                 .iter_mut()
                 .zip([10 * MS, 12 * MS])
-                .map(|(rank, ns)| rank.on_finished(KEY, &report(ns)))
+                .map(|(rank, ns)| rank.on_finished(KEY, 1 << 20, &report(ns)))
                 .collect();
             ranks[0].on_heard(1, stamp, &words[1]);
             // The same again is not heard twice.
@@ -195,8 +200,8 @@ mod tests {
         }
         let budgets = ranks.each_mut().map(|rank| rank.budget_ns(KEY, 1 << 20));
         // 1.25 of the median, which is the lower of the two in the middle, and a little.
-        assert_eq!(budgets, [12_550_000; 2]);
-        assert_eq!(ranks[0].budget_ns(Key::new(1, 3, 1 << 20), 1 << 20), WARM_UP_NS);
+        assert_eq!(budgets, [(12_550_000, 12_550_000); 2], "a published rule, without a reserve");
+        assert_eq!(ranks[0].budget_ns(Key::new(1, 3, 1 << 20), 1 << 20).0, WARM_UP_NS);
     }
 
     #[test]

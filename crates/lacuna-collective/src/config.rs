@@ -1,15 +1,28 @@
 //! Settings of a group, and of one operation.
 
+use crate::encode::Encode;
 use crate::rendezvous::Meeting;
+use lacuna::rc::Repair;
 use lacuna::{ConnectionConfig, ControllerKind, Mode, ScopedIp, Wrap};
 use lacuna_schedule::budget::Rule;
 use lacuna_schedule::run::{Divisor, Settings};
 use lacuna_schedule::schedule::Algorithm;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Bytes of a chunk: what is reduced and passed on at once.
 const CHUNK_BYTES: u64 = 64 << 10;
+
+/// What carries long messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Lacuna's messages, in the mode of the group.
+    #[default]
+    Sdr,
+    /// Reliable connections as RDMA cards have them, with this repair: to compare. They carry whole operations only.
+    Rc(Repair),
+}
 
 /// How a group is formed.
 #[derive(Clone)]
@@ -24,6 +37,8 @@ pub struct GroupConfig {
     pub port: u16,
     /// What is done about gaps; `bounded` ends operations by their budgets, with what is there.
     pub mode: Mode,
+    /// What carries long messages.
+    pub transport: Transport,
     /// Congestion controller; `None` is as with connections.
     pub controller: Option<ControllerKind>,
     /// The rate to hold with the controller `fixed`, the rate to begin at with others.
@@ -50,6 +65,7 @@ impl GroupConfig {
             announce: None,
             port: 0,
             mode: ConnectionConfig::default().mode,
+            transport: Transport::default(),
             controller: None,
             rate_bits_per_s: None,
             chunk_bytes: CHUNK_BYTES,
@@ -89,16 +105,31 @@ pub enum Budget {
 /// How one operation is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// By which schedule; `None` chooses one by the size.
+    /// By which schedule; `None` chooses one by the size and, where ranks are far from each other, by their round
+    /// trips: the same on all ranks.
     pub algorithm: Option<Algorithm>,
     /// How much time it has.
     pub budget: Budget,
     /// What an average is divided by, if the operation ends with what is there.
     pub divisor: Divisor,
+    /// Encodes what is sent, so that what is lost makes all elements of many blocks a little wrong; the result is decoded.
+    /// [`Report::missing`](crate::Report::missing) then is of encoded elements, [`Outcome::decoded`](crate::Outcome::decoded)
+    /// says which blocks of the result that concerns.
+    pub encode: Option<Encode>,
+    /// Bytes that are lost on purpose although they come, as [`Hop::lost`](crate::Hop::lost) has them: of each receive of this
+    /// rank, in the order of [`Report::hops`](crate::Report::hops). So the losses of another run can be repeated. Only for
+    /// operations that end with what is there.
+    pub losses: Vec<Vec<Range<usize>>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { algorithm: None, budget: Budget::Unlimited, divisor: Divisor::Contributors }
+        Self {
+            algorithm: None,
+            budget: Budget::Unlimited,
+            divisor: Divisor::Contributors,
+            encode: None,
+            losses: Vec::new(),
+        }
     }
 }

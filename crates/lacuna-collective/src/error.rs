@@ -1,5 +1,6 @@
 //! What can go wrong, by whose fault.
 
+use crate::encode::EncodeError;
 use crate::mesh::MeshError;
 use crate::rendezvous::MeetingError;
 use lacuna_schedule::run::{FabricError, RunError};
@@ -23,9 +24,23 @@ pub enum GroupError {
     /// This host's socket for meeting again.
     #[error("cannot listen for a later meeting: {0}")]
     Reserve(std::io::Error),
+    /// The group that is to be split has failed. It has to be formed again.
+    #[error("the group has failed: {0}")]
+    Failed(RunError),
     /// The connections do not work.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// The caller's fault.
+    #[error(
+        "mode {0} ends in time, and reliable connections do not: give a reliable mode, or the transport sdr"
+    )]
+    Transport(lacuna::Mode),
+    /// The caller's fault.
+    #[error(transparent)]
+    Controller(#[from] lacuna::controller::ConfigError),
+    /// They are connected, and the first word to each other did not come.
+    #[error("the ranks did not hear from each other: {0}")]
+    Silent(#[from] OperationError),
     /// This host has no thread for it.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -47,6 +62,19 @@ pub enum OperationError {
         /// What it has to be.
         expected: usize,
     },
+    /// A budget where messages are only whole. The caller's fault.
+    #[error(
+        "a group over reliable connections ends no operation in time: give no budget, or the transport sdr"
+    )]
+    WholeOnly,
+    /// It cannot be encoded. The caller's fault.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// It has to be complete, and is to lose something on purpose. The caller's fault.
+    #[error(
+        "losses on purpose are for operations that end in time: give a fixed or adaptive budget, or no losses"
+    )]
+    Losses,
     /// A rank is gone, runs something else, or was too late. The group has to be formed again.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -1,43 +1,50 @@
 //! A group of ranks, and its operations.
 
 use crate::adapt::Adapt;
-use crate::config::{GroupConfig, Options};
+use crate::config::{Budget, GroupConfig, Options, Transport};
 use crate::driver::{Driver, Limit};
+use crate::encode::{Asked, Coder, Decoded, Work};
 use crate::error::{GroupError, OperationError};
 use crate::fabric::Sockets;
 use crate::mesh;
+use crate::paths::Paths;
 use crate::rendezvous::{Places, Roll};
-use lacuna::{Classes, ConnectionConfig, Context, ContextConfig, Listener, Progress};
+use lacuna::controller::ControllerConfig;
+use lacuna::{Classes, Connection, ConnectionConfig, Context, ContextConfig, Listener, Progress};
 use lacuna_schedule::budget::Key;
 use lacuna_schedule::element::{Element, Op};
-use lacuna_schedule::run::{Buffers, Job, Label, Report, RunError, Runner, Time, Vectors};
+use lacuna_schedule::run::{Buffers, Fabric, Job, Label, Report, RunError, Runner, Time, Vectors};
 use lacuna_schedule::schedule::{Algorithm, Collective, Request, plan};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Below so many bytes latency counts, not the rate.
-const SMALL_BYTES: usize = 64 << 10;
 /// No operation of a queue pair has a limit of its own: operations of the group do.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// For what was sent to arrive when a group is dropped.
-const CLOSE_FOR: Duration = Duration::from_secs(2);
+/// For what was sent to arrive when a group is dropped, or formed again though it has not failed.
+pub(crate) const CLOSE_FOR: Duration = Duration::from_secs(2);
 
 /// Ranks that compute together. All start the same operations in the same order.
 pub struct Group {
-    driver: Driver,
-    roll: Roll,
-    config: GroupConfig,
+    pub(crate) driver: Driver,
+    pub(crate) roll: Roll,
+    pub(crate) config: GroupConfig,
     /// For a meeting of those that are left.
-    reserve: TcpListener,
+    pub(crate) reserve: TcpListener,
+    /// How often it was split.
+    pub(crate) splits: AtomicU64,
+    coder: Coder,
+    paths: Paths,
 }
 
 /// What a rank has before it meets the others.
-struct Ends {
+pub(crate) struct Ends {
     context: Context,
     listener: Listener,
     connection: ConnectionConfig,
     reserve: TcpListener,
-    places: Places,
+    pub(crate) places: Places,
 }
 
 impl std::fmt::Debug for Group {
@@ -49,10 +56,30 @@ impl std::fmt::Debug for Group {
 /// An operation that goes on while the caller does something else. Dropped, it goes on, and its result is lost.
 #[derive(Debug)]
 pub struct Operation<'g> {
-    group: &'g Group,
+    group: Held<'g>,
     sequence: Option<u64>,
     algorithm: String,
     budget: Option<Duration>,
+    /// What is left to do if it is encoded.
+    work: Option<Work>,
+}
+
+/// The group of an operation, which outlives it.
+#[derive(Debug)]
+enum Held<'g> {
+    Lent(&'g Group),
+    Kept(Arc<Group>),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        match self {
+            Self::Lent(group) => group,
+            Self::Kept(group) => group,
+        }
+    }
 }
 
 /// An operation that is over.
@@ -65,6 +92,16 @@ pub struct Outcome {
     pub algorithm: String,
     /// The time it had, if it was to end with what is there.
     pub budget: Option<Duration>,
+    /// What became of the result, if the operation was encoded.
+    pub decoded: Option<Decoded>,
+}
+
+/// An operation that has begun.
+struct Begun {
+    sequence: u64,
+    algorithm: String,
+    budget: Option<Duration>,
+    work: Option<Work>,
 }
 
 impl std::fmt::Debug for Outcome {
@@ -84,37 +121,51 @@ impl Group {
         Self::connect(config.clone(), ends, roll)
     }
 
-    /// Forms a group of the ranks that are left, when one is gone: in the order of their old ranks, by a meeting that the
-    /// lowest of them hosts. All that are left have to call it, within `timeout` of each other; who does not is no part of the
-    /// new group. Operations that were under way are lost.
-    ///
-    /// # Errors
-    /// See [`GroupError`].
-    pub fn form_again(mut self, timeout: Duration) -> Result<Self, GroupError> {
-        let gone = match self.driver.failure() {
-            Some(RunError::Gone { rank, .. } | RunError::Aborted { rank, .. }) => Some(rank),
-            _ => None,
-        };
-        self.driver.close(Duration::ZERO);
-        let ends = Ends::open(&self.config)?;
-        let reserve = self.reserve.try_clone().map_err(GroupError::Reserve)?;
-        let gone = gone.into_iter().filter(|rank| *rank != self.roll.rank).collect();
-        let roll = self.roll.again(reserve, ends.places, &gone, timeout)?;
-        let mut config = self.config.clone();
-        config.meeting.timeout = timeout;
-        Self::connect(config, ends, roll)
-    }
-
-    fn connect(config: GroupConfig, ends: Ends, roll: Roll) -> Result<Self, GroupError> {
+    pub(crate) fn connect(config: GroupConfig, ends: Ends, roll: Roll) -> Result<Self, GroupError> {
         let Ends { context, listener, connection, reserve, .. } = ends;
         let timeout = config.meeting.timeout;
         let connections = mesh::connect(&context, &listener, &roll, &connection, timeout)?;
         let ranks = roll.addresses.len();
         let runner = Runner::new(roll.rank, ranks, config.settings);
-        let sockets = Sockets::new(context.clone(), connections)?;
+        let known = connections.clone();
+        let mut sockets = Sockets::new(context.clone(), connections, config.silence)?;
+        let chunk_bytes = Fabric::chunk_bytes(&sockets);
+        if let Transport::Rc(repair) = config.transport {
+            let kind = config.controller;
+            let controller = ControllerConfig::of(kind, config.rate_bits_per_s)?;
+            sockets.use_rc(repair, controller, timeout)?;
+        }
         let adapt = (Adapt::new(config.rule, ranks), ranks);
         let driver = Driver::new(context, runner, sockets, adapt).map_err(GroupError::Thread)?;
-        Ok(Self { driver, roll, config, reserve })
+        let coder = Coder::new(roll.rank, ranks, roll.group);
+        let splits = AtomicU64::new(0);
+        let paths = Paths::default();
+        let mut group = Self { driver, roll, config, reserve, splits, coder, paths };
+        // What is known from connecting alone is of a time at which this host was busy with much else.
+        group.gathered(&row(&known))?;
+        group.paths = Paths::new(&group.gathered(&row(&known))?, chunk_bytes);
+        Ok(group)
+    }
+
+    /// What all ranks say, by rank: so many numbers of each.
+    fn gathered(&self, row: &[u64]) -> Result<Vec<Vec<u64>>, GroupError> {
+        if self.ranks() == 1 {
+            return Ok(vec![row.to_vec()]);
+        }
+        let input: Vec<u8> = row.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let output = vec![0; input.len() * self.ranks()];
+        let collective = Collective::AllGather { counts: vec![row.len(); self.ranks()] };
+        let options = Options {
+            algorithm: Some(Algorithm::Transpose),
+            budget: Budget::Within(self.config.meeting.timeout),
+            ..Options::default()
+        };
+        let buffers = Box::new(Vectors { input, output });
+        let outcome = self.run(&collective, (Element::U64, Op::Sum), buffers, &options)?;
+        let numbers = outcome.buffers.output().chunks_exact(8);
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let numbers: Vec<u64> = numbers.map(number).collect();
+        Ok(numbers.chunks_exact(row.len()).map(<[u64]>::to_vec).collect())
     }
 
     /// This rank.
@@ -135,6 +186,12 @@ impl Group {
         &self.roll.addresses
     }
 
+    /// Why the group has to be formed again, if it has: all its operations fail with this.
+    #[must_use]
+    pub fn failure(&self) -> Option<RunError> {
+        self.driver.failure()
+    }
+
     /// Starts an operation. If the input of `buffers` is empty though the operation has one, it is in place.
     ///
     /// # Errors
@@ -142,10 +199,46 @@ impl Group {
     pub fn start(
         &self,
         collective: &Collective,
-        (element, op): (Element, Op),
+        types: (Element, Op),
         buffers: Box<dyn Buffers>,
         options: &Options,
     ) -> Result<Operation<'_>, OperationError> {
+        Self::start_held(Held::Lent(self), collective, types, buffers, options)
+    }
+
+    /// The same for a group that several share: the operation keeps it.
+    ///
+    /// # Errors
+    /// As [`Group::start`].
+    pub fn start_shared(
+        self: &Arc<Self>,
+        collective: &Collective,
+        types: (Element, Op),
+        buffers: Box<dyn Buffers>,
+        options: &Options,
+    ) -> Result<Operation<'static>, OperationError> {
+        Self::start_held(Held::Kept(self.clone()), collective, types, buffers, options)
+    }
+
+    fn start_held<'g>(
+        held: Held<'g>,
+        collective: &Collective,
+        types: (Element, Op),
+        buffers: Box<dyn Buffers>,
+        options: &Options,
+    ) -> Result<Operation<'g>, OperationError> {
+        let begun = held.begin(collective, types, buffers, options)?;
+        let Begun { sequence, algorithm, budget, work } = begun;
+        Ok(Operation { group: held, sequence: Some(sequence), algorithm, budget, work })
+    }
+
+    fn begin(
+        &self,
+        collective: &Collective,
+        (element, op): (Element, Op),
+        buffers: Box<dyn Buffers>,
+        options: &Options,
+    ) -> Result<Begun, OperationError> {
         self.driver.check()?;
         let size = element.size_bytes();
         let request = |is_in_place, algorithm| Request {
@@ -157,8 +250,12 @@ impl Group {
             is_in_place,
         };
         let bytes = buffers.output().len().max(buffers.input().len());
-        let usual = usual(collective, bytes, self.ranks());
-        let algorithm = options.algorithm.as_ref().unwrap_or(&usual);
+        let elements = elements(collective);
+        let chosen = match &options.algorithm {
+            Some(algorithm) => algorithm.clone(),
+            None => self.paths.choose(collective, self.ranks(), (elements, size), bytes),
+        };
+        let algorithm = &chosen;
         let mut table = plan(&request(false, algorithm))?;
         if buffers.input().is_empty() && table.input > 0 {
             table = plan(&request(true, algorithm))?;
@@ -169,18 +266,18 @@ impl Group {
         };
         expect("input", buffers.input().len(), table.input)?;
         expect("output", buffers.output().len(), table.output)?;
-        let elements = match collective {
-            Collective::AllReduce { count }
-            | Collective::Broadcast { count, .. }
-            | Collective::Reduce { count, .. } => *count,
-            Collective::ReduceScatter { counts }
-            | Collective::AllGather { counts }
-            | Collective::Gather { counts, .. }
-            | Collective::Scatter { counts, .. } => counts.iter().sum(),
-            _ => 0,
-        };
+        let is_bounded = matches!(options.budget, Budget::Fixed(_) | Budget::Adaptive);
+        if is_bounded && self.config.transport != Transport::Sdr {
+            return Err(OperationError::WholeOnly);
+        }
+        if !is_bounded && !options.losses.is_empty() {
+            return Err(OperationError::Losses);
+        }
+        let losses = options.losses.iter().map(|hop| hop.iter().cloned().collect()).collect();
+        let in_time = if is_bounded { ", in time" } else { "" };
+        let encoded = options.encode.as_ref().map_or(String::new(), |e| format!(", {}", e.label()));
         let label = Label {
-            name: format!("{} by {algorithm}", collective.name()),
+            name: format!("{} by {algorithm}{in_time}{encoded}", collective.name()),
             elements: elements as u64,
             element,
             op,
@@ -188,14 +285,19 @@ impl Group {
         let key = Key::new(0, kind(collective), bytes as u64);
         let (budget, divisor) = (options.budget, options.divisor);
         let limit = Limit { key, bytes: bytes as u64, budget, divisor };
-        let job = Job { table, label, buffers, time: Time::Unlimited };
+        let (buffers, work) = match &options.encode {
+            None => (buffers, None),
+            Some(encode) => {
+                let (is_in_place, divisor) = (table.is_in_place, is_bounded.then_some(divisor));
+                let asked = Asked { encode, collective, element, op, is_in_place, divisor };
+                let (buffers, work) = self.coder.encode(asked, buffers)?;
+                (buffers, Some(work))
+            }
+        };
+        let job = Job { table, label, buffers, time: Time::Unlimited, losses };
         let (sequence, budget_ns) = self.driver.start(job, limit);
-        Ok(Operation {
-            group: self,
-            sequence: Some(sequence),
-            algorithm: algorithm.to_string(),
-            budget: budget_ns.map(Duration::from_nanos),
-        })
+        let budget = budget_ns.map(Duration::from_nanos);
+        Ok(Begun { sequence, algorithm: algorithm.to_string(), budget, work })
     }
 
     /// Starts an operation and waits for it.
@@ -224,7 +326,10 @@ impl Group {
 }
 
 impl Ends {
-    fn open(config: &GroupConfig) -> Result<Self, GroupError> {
+    pub(crate) fn open(config: &GroupConfig) -> Result<Self, GroupError> {
+        if config.transport != Transport::Sdr && !config.mode.is_reliable() {
+            return Err(GroupError::Transport(config.mode));
+        }
         let context = Context::new(ContextConfig {
             bind: config.bind,
             progress: Progress::Manual,
@@ -238,13 +343,20 @@ impl Ends {
             rate_bits_per_s: config.rate_bits_per_s,
             silence: config.silence,
             deadline: FOREVER,
-            classes: Classes { critical: true, ..Classes::NONE },
+            classes: Classes {
+                critical: true,
+                repaired: !config.mode.is_reliable(),
+                ..Classes::NONE
+            },
             ..ConnectionConfig::default()
         };
         let local = SocketAddr::new(config.bind.ip(), config.port);
         let listener = Listener::bind(&context, local, connection)
             .map_err(|error| GroupError::Listen(Box::new(error)))?;
         let reserve = TcpListener::bind((config.bind.ip(), 0)).map_err(GroupError::Reserve)?;
+        // A child process closes it, as all sockets that it inherits.
+        #[cfg(unix)]
+        lacuna::datapath::process::descriptors::note(&reserve);
         let meets = reserve.local_addr().map_err(GroupError::Reserve)?;
         let mut places = Places { listens: listener.local_addr(), meets };
         if let Some(announced) = config.announce {
@@ -287,7 +399,14 @@ impl Operation<'_> {
         self.sequence = None;
         let report = finished.result?;
         let algorithm = std::mem::take(&mut self.algorithm);
-        Ok(Some(Outcome { buffers: finished.buffers, report, algorithm, budget: self.budget }))
+        let (buffers, decoded) = match self.work.take() {
+            None => (finished.buffers, None),
+            Some(work) => {
+                let (buffers, decoded) = work.decode(finished.buffers, &report);
+                (buffers, Some(decoded))
+            }
+        };
+        Ok(Some(Outcome { buffers, report, algorithm, budget: self.budget, decoded }))
     }
 }
 
@@ -296,6 +415,32 @@ impl Drop for Operation<'_> {
         if let Some(sequence) = self.sequence {
             self.group.driver.forget(sequence);
         }
+    }
+}
+
+/// A rank's round trips in microseconds, by rank, and its least rate: what [`Paths::new`] takes.
+fn row(connections: &[Option<Connection>]) -> Vec<u64> {
+    let rtt_us = |connection: &Option<Connection>| {
+        let Some(connection) = connection else { return 0 };
+        let least = connection.stats().rtt.min_us.map(|us| us as u64);
+        connection.chosen().rtt_us.into_iter().chain(least).min().unwrap_or(0)
+    };
+    let rates = connections.iter().flatten();
+    let rate = rates.filter_map(|connection| connection.chosen().rate_bits_per_s).min();
+    connections.iter().map(rtt_us).chain([rate.unwrap_or(0)]).collect()
+}
+
+/// A count of elements that is the same on all ranks.
+fn elements(collective: &Collective) -> usize {
+    match collective {
+        Collective::AllReduce { count }
+        | Collective::Broadcast { count, .. }
+        | Collective::Reduce { count, .. } => *count,
+        Collective::ReduceScatter { counts }
+        | Collective::AllGather { counts }
+        | Collective::Gather { counts, .. }
+        | Collective::Scatter { counts, .. } => counts.iter().sum(),
+        _ => 0,
     }
 }
 
@@ -312,25 +457,5 @@ fn kind(collective: &Collective) -> u32 {
         Collective::AllToAll { .. } => 7,
         Collective::Barrier => 8,
         Collective::Exchange { .. } => 9,
-    }
-}
-
-/// The schedule that is usual for an operation.
-fn usual(collective: &Collective, bytes: usize, ranks: usize) -> Algorithm {
-    let is_small = bytes <= SMALL_BYTES;
-    match collective {
-        Collective::AllReduce { .. } if is_small || ranks == 2 && bytes < 4 * SMALL_BYTES => {
-            Algorithm::Doubling
-        }
-        Collective::AllReduce { .. }
-        | Collective::ReduceScatter { .. }
-        | Collective::AllGather { .. } => Algorithm::Ring,
-        Collective::Broadcast { .. } if !is_small => Algorithm::Ring,
-        Collective::Broadcast { .. } | Collective::Reduce { .. } => Algorithm::Tree,
-        Collective::Barrier => Algorithm::Doubling,
-        Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::AllToAll { .. }
-        | Collective::Exchange { .. } => Algorithm::Direct,
     }
 }

@@ -8,15 +8,22 @@
 
 mod adapt;
 mod config;
+mod control;
 mod driver;
+mod encode;
 mod error;
 mod fabric;
 mod group;
+mod lane;
+mod membership;
 mod mesh;
+mod paths;
 mod pool;
+mod rc;
 pub mod rendezvous;
 
-pub use config::{Budget, GroupConfig, Options};
+pub use config::{Budget, GroupConfig, Options, Transport};
+pub use encode::{Decoded, Encode, EncodeError, EncodeNameError, Scaling};
 pub use error::{GroupError, OperationError};
 pub use group::{Group, Operation, Outcome};
 pub use lacuna_schedule::budget::Rule;

@@ -2,19 +2,24 @@
 
 use lacuna::Wrap;
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
-use lacuna_collective::rendezvous::Meeting;
+use lacuna::rc::Repair;
+use lacuna_collective::rendezvous::{HeldPort, Meeting};
 use lacuna_collective::{
-    Budget, Collective, Element, Group, GroupConfig, GroupError, Op, OperationError, Options,
-    Outcome, Vectors,
+    Algorithm, Budget, Collective, Element, Group, GroupConfig, GroupError, Op, OperationError,
+    Options, Outcome, Transport, Vectors,
 };
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_secs(60);
 
+/// Of this process, until it ends.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    let held = HeldPort::any(Ipv4Addr::LOCALHOST.into()).unwrap();
+    let port = held.address().port();
+    std::mem::forget(held);
+    port
 }
 
 fn config(port: u16, rank: usize, ranks: usize) -> GroupConfig {
@@ -113,6 +118,49 @@ fn a_lossy_path_changes_nothing_in_the_result() {
     }
 }
 
+/// Reliable connections with go-back-N, over the lossy path.
+fn by_rc(config: &mut GroupConfig) {
+    config.transport = Transport::Rc(Repair::GoBackN);
+    config.wrap = Some(lossy());
+}
+
+#[test]
+fn reliable_connections_carry_the_same_operations() {
+    let found = on_all(3, by_rc, |group| {
+        let start = || {
+            let count = 60_000;
+            let input = floats(group.rank(), count);
+            let buffers = Box::new(Vectors { input, output: vec![0; 4 * count] });
+            let types = (Element::F32, Op::Sum);
+            let collective = Collective::AllReduce { count };
+            group.start(&collective, types, buffers, &Options::default()).unwrap()
+        };
+        let several: Vec<_> = (0..3).map(|_| start()).collect();
+        let several = several.into_iter().map(|one| output(one.wait().unwrap())).collect();
+        ([10, 100_000].map(|count| all_reduce(group, count)), several)
+    });
+    for ([small, large], several) in found {
+        let several: Vec<Vec<u8>> = several;
+        assert!(small == sum(3, 10) && large == sum(3, 100_000));
+        assert!(several.iter().all(|one| *one == sum(3, 60_000)));
+    }
+}
+
+#[test]
+fn reliable_connections_end_nothing_in_time() {
+    let refused = on_all(2, by_rc, |group| {
+        let buffers = Box::new(Vectors { input: floats(0, 9), output: vec![0; 36] });
+        let options = Options { budget: Budget::Adaptive, ..Options::default() };
+        let collective = Collective::AllReduce { count: 9 };
+        group.run(&collective, (Element::F32, Op::Sum), buffers, &options).unwrap_err()
+    });
+    assert!(refused.iter().all(|error| *error == OperationError::WholeOnly));
+    let mut config = config(free_port(), 0, 1);
+    by_rc(&mut config);
+    config.mode = "bounded".parse().unwrap();
+    assert!(matches!(Group::form(&config), Err(GroupError::Transport(_))));
+}
+
 #[test]
 fn several_operations_go_on_at_once_and_end_in_any_order() {
     let count = 50_000;
@@ -137,6 +185,42 @@ fn several_operations_go_on_at_once_and_end_in_any_order() {
 }
 
 #[test]
+fn messages_of_one_operation_never_reach_another() {
+    // Later messages of one operation and first ones of the next go at the same time, in an order that differs by rank.
+    let (ranks, at_once) = (3, 4);
+    for count in [3_000, 50_000] {
+        let found = on_all(
+            ranks,
+            |config| config.wrap = Some(lossy()),
+            |group| {
+                let options =
+                    Options { algorithm: Some(Algorithm::Cube { radix: 2 }), ..Options::default() };
+                let start = |at: usize| {
+                    let input = floats(group.rank() * 100 + at, count);
+                    let buffers = Box::new(Vectors { input, output: vec![0; 4 * count] });
+                    let collective = Collective::AllReduce { count };
+                    group.start(&collective, (Element::F32, Op::Sum), buffers, &options).unwrap()
+                };
+                let round = |first: usize| {
+                    let all: Vec<_> = (first..first + at_once).map(start).collect();
+                    all.into_iter().map(|one| output(one.wait().unwrap())).collect::<Vec<_>>()
+                };
+                (0..10).flat_map(|i| round(i * at_once)).collect::<Vec<_>>()
+            },
+        );
+        let expected = |at: usize| {
+            let of = |i: usize| 3 * (300 + ranks * at) + ranks * (i % 1000);
+            (0..count).flat_map(|i| (of(i) as f32).to_le_bytes()).collect::<Vec<_>>()
+        };
+        for outputs in found {
+            for (at, bytes) in outputs.iter().enumerate() {
+                assert!(*bytes == expected(at), "operation {at} of {count} elements");
+            }
+        }
+    }
+}
+
+#[test]
 fn ranks_that_do_not_run_the_same_are_told() {
     let found = on_all(
         2,
@@ -151,6 +235,64 @@ fn ranks_that_do_not_run_the_same_are_told() {
     );
     for result in found {
         assert!(matches!(result, Err(OperationError::Run(_))), "{result:?}");
+    }
+}
+
+#[test]
+fn ranks_that_did_the_same_and_then_differ_are_told() {
+    let found = on_all(
+        3,
+        |_| {},
+        |group| {
+            let types = (Element::F32, Op::Sum);
+            for _ in 0..5 {
+                let input = floats(group.rank(), 300);
+                let buffers = Box::new(Vectors { input, output: vec![0; 1200] });
+                // Another rank may have come to where they differ.
+                let same = Collective::AllReduce { count: 300 };
+                group.run(&same, types, buffers, &Options::default())?;
+            }
+            let root = usize::from(group.rank() == 1);
+            let collective = Collective::Broadcast { root, count: 300 };
+            let input = if group.rank() == root { floats(0, 300) } else { Vec::new() };
+            let buffers = Box::new(Vectors { input, output: vec![0; 1200] });
+            let within = Options { budget: Budget::Within(WAIT), ..Options::default() };
+            let result = group.run(&collective, types, buffers, &within);
+            result.and_then(|_| group.barrier()).map(|_| ())
+        },
+    );
+    for result in found {
+        assert!(matches!(result, Err(OperationError::Run(_))), "{result:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_sends_short_messages_ahead_of_the_others_waits_for_them() {
+    // More than what is kept of messages that nobody expects.
+    let (count, operations) = (8_000, 200);
+    let found = on_all(
+        2,
+        |_| {},
+        |group| {
+            let collective = Collective::Broadcast { root: 0, count };
+            let types = (Element::F32, Op::Sum);
+            let start = |at: usize| {
+                let is_root = group.rank() == 0;
+                let input = if is_root { floats(at, count) } else { Vec::new() };
+                let buffers = Box::new(Vectors { input, output: vec![0; 4 * count] });
+                group.start(&collective, types, buffers, &Options::default()).unwrap()
+            };
+            if group.rank() == 0 {
+                let all: Vec<_> = (0..operations).map(start).collect();
+                return all.into_iter().map(|one| output(one.wait().unwrap())).collect::<Vec<_>>();
+            }
+            (0..operations).map(|at| output(start(at).wait().unwrap())).collect()
+        },
+    );
+    for outputs in found {
+        for (at, bytes) in outputs.iter().enumerate() {
+            assert!(*bytes == floats(at, count), "operation {at}");
+        }
     }
 }
 
@@ -246,6 +388,18 @@ fn an_operation_in_time_tells_what_it_lacks_and_the_rest_is_right() {
             let element = 4 * at..4 * at + 4;
             assert!(*told || bytes[element.clone()] == expected[element], "element {at}");
         }
+    }
+}
+
+#[test]
+fn an_operation_without_a_budget_is_whole_although_the_group_loses() {
+    let found = on_all(3, bounded, |group| {
+        let lossy = in_time(group, 50_000, Budget::Fixed(WAIT)).0.report.lost_bytes();
+        (lossy, [100, 50_000].map(|count| all_reduce(group, count)))
+    });
+    for (lost_bytes, [small, large]) in found {
+        assert!(lost_bytes > 0, "the path loses");
+        assert!(small == sum(3, 100) && large == sum(3, 50_000));
     }
 }
 

@@ -78,6 +78,9 @@ pub enum Class {
     Critical,
     /// Not repaired whatever the connection's mode is: receives end in time, as in mode `bounded`.
     Droppable,
+    /// Repaired whatever the connection's mode is, as [`Class::Critical`], and does not hold that up: for bulk that
+    /// has to be whole, beside bulk that has not.
+    Repaired,
 }
 
 /// A set of classes.
@@ -87,13 +90,15 @@ pub struct Classes {
     pub critical: bool,
     /// [`Class::Droppable`].
     pub droppable: bool,
+    /// [`Class::Repaired`].
+    pub repaired: bool,
 }
 
 impl Classes {
     /// None but the usual one.
-    pub const NONE: Self = Self { critical: false, droppable: false };
+    pub const NONE: Self = Self { critical: false, droppable: false, repaired: false };
     /// All.
-    pub const ALL: Self = Self { critical: true, droppable: true };
+    pub const ALL: Self = Self { critical: true, droppable: true, repaired: true };
 }
 
 impl Class {
@@ -101,6 +106,7 @@ impl Class {
         match self {
             Self::Critical => Role::Critical,
             Self::Droppable => Role::Droppable,
+            Self::Repaired => Role::Repaired,
         }
     }
 }
@@ -108,11 +114,12 @@ impl Class {
 impl ConnectionConfig {
     /// The further queue pairs that it asks for.
     pub(crate) fn roles(&self) -> impl Iterator<Item = Role> + use<> {
-        let Classes { critical, droppable } = self.classes;
+        let Classes { critical, droppable, repaired } = self.classes;
         let roles = [
             (Role::OneSided, self.one_sided),
             (Role::Critical, critical),
             (Role::Droppable, droppable),
+            (Role::Repaired, repaired),
         ];
         roles.into_iter().filter_map(|(role, is_wanted)| is_wanted.then_some(role))
     }

@@ -421,7 +421,7 @@ impl Connection {
         immediate: Option<u32>,
     ) -> Result<OfferedSend, PostSendError> {
         let deadline = Some(self.inner.config.deadline);
-        self.inner.queue_pair.send_offered_from(pool, len, immediate, deadline)
+        self.inner.queue_pair.send_offered_from_within(pool, len, immediate, deadline)
     }
 
     /// As [`Connection::start_send`], with a deadline of its own.

@@ -32,7 +32,10 @@ unsafe impl Sync for WriteOnce {}
 
 impl WriteOnce {
     fn new(size_bytes: usize) -> Self {
-        let bytes = (0..size_bytes).map(|_| UnsafeCell::new(0)).collect();
+        // From the allocator as zero pages, rather than byte by byte.
+        let zeros = Box::into_raw(vec![0u8; size_bytes].into_boxed_slice());
+        // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, so the box frees what it was allocated as; nobody else has it.
+        let bytes = unsafe { Box::from_raw(zeros as *mut [UnsafeCell<u8>]) };
         Self { bytes, size_bytes, written: Mutex::default() }
     }
 
@@ -194,8 +197,20 @@ impl QueuePair {
         self.send_offered_in(Arc::new(WriteOnce::new(len)), immediate, deadline)
     }
 
-    /// As [`QueuePair::send_offered`], with memory of a pool.
-    pub(crate) fn send_offered_from(
+    /// As [`QueuePair::send_offered`], with the memory of sends that have ended.
+    ///
+    /// # Errors
+    /// As [`QueuePair::send`].
+    pub fn send_offered_from(
+        &self,
+        pool: &OfferedPool,
+        len: usize,
+        immediate: Option<u32>,
+    ) -> Result<OfferedSend, PostSendError> {
+        self.send_offered_in(pool.take(len), immediate, None)
+    }
+
+    pub(crate) fn send_offered_from_within(
         &self,
         pool: &OfferedPool,
         len: usize,

@@ -131,6 +131,7 @@ fn a_connection_has_the_classes_that_were_asked_for() {
         for end in [&a, &b] {
             assert_eq!(end.class(Class::Critical).is_some(), classes.critical);
             assert_eq!(end.class(Class::Droppable).is_some(), classes.droppable);
+            assert_eq!(end.class(Class::Repaired).is_some(), classes.repaired);
             assert!(!end.has_one_sided());
         }
     }

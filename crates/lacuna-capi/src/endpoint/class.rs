@@ -18,10 +18,14 @@ pub enum lacuna_class {
     /// Not repaired whatever the connection's mode is: receives end in time, as in mode
     /// bounded.
     LACUNA_CLASS_DROPPABLE = 2,
+    /// Repaired whatever the connection's mode is, and does not hold up critical messages:
+    /// for bulk that has to be whole, beside bulk that has not.
+    LACUNA_CLASS_REPAIRED = 3,
 }
 
 const CRITICAL: u32 = lacuna_class::LACUNA_CLASS_CRITICAL as u32;
 const DROPPABLE: u32 = lacuna_class::LACUNA_CLASS_DROPPABLE as u32;
+const REPAIRED: u32 = lacuna_class::LACUNA_CLASS_REPAIRED as u32;
 
 /// The messages of a class of a connection, if the connecting end's setting classes has it:
 /// kind is one of enum lacuna_class. messages gets a connection for them, the same each
@@ -48,6 +52,7 @@ pub unsafe extern "C" fn lacuna_connection_class(
         let class = match kind {
             CRITICAL => Class::Critical,
             DROPPABLE => Class::Droppable,
+            REPAIRED => Class::Repaired,
             _ => {
                 return Err(Failure::usage(format!(
                     "kind {kind}: must be one of enum lacuna_class"

@@ -26,7 +26,7 @@ pub struct lacuna_connection {
     pub(super) sends: ObjectPool<lacuna_send>,
     pub(super) completes_to: OnceLock<Attached>,
     /// Objects of its classes that the program has asked for, by [`Class`].
-    classes: [OnceLock<Box<Self>>; 2],
+    classes: [OnceLock<Box<Self>>; 3],
     /// The connection's messages, or those of a class of it.
     queue_pair: QueuePair,
     is_class: bool,
@@ -75,6 +75,7 @@ impl lacuna_connection {
         let place = match class {
             Class::Critical => 0,
             Class::Droppable => 1,
+            Class::Repaired => 2,
         };
         Some(&**self.classes[place].get_or_init(made))
     }

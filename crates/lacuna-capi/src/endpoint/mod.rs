@@ -1,11 +1,11 @@
 //! `lacuna.h`: Lacuna's own interface for C. Contexts, listeners, connections
 //! with a mode and deadlines, live bitmaps, statistics, error texts; regions and
-//! one-sided operations; completion queues; datagram queue pairs.
+//! one-sided operations; completion queues; datagram queue pairs; groups of ranks and their operations.
 //!
 //! Thin over the facade crate: each object holds one of its types. Receives and
 //! sends live in pools of their connection, so that a handle which is used after
 //! its end is an error. Contexts, listeners, connections, settings, regions, windows,
-//! maps, completion queues and datagram queue pairs are freed by their `_free` function, which
+//! maps, completion queues, datagram queue pairs and groups are freed by their `_free` function, which
 //! must be the last call with them.
 
 pub mod address;
@@ -18,6 +18,7 @@ pub mod connection;
 pub mod context;
 pub mod datagram;
 pub mod ended;
+pub mod group;
 pub mod map;
 pub mod offered;
 pub mod one_sided;

@@ -12,14 +12,16 @@ use lacuna::{
     Classes, ConnectionConfig, ContextConfig, ControllerKind, DatapathKind, ImmediateSplit,
     Progress,
 };
+use lacuna_collective::Rule;
 use std::ffi::{c_char, c_int};
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Settings for contexts and connections.
+/// Settings for contexts, connections and groups.
 pub struct lacuna_settings {
     process: Process,
     values: Mutex<Values>,
@@ -52,6 +54,31 @@ pub(super) struct Values {
     pub(super) context: ContextConfig,
     pub(super) capture: Capture,
     pub(super) connection: ConnectionConfig,
+    pub(super) group: GroupValues,
+}
+
+/// What only groups have, and what they have by another default than connections.
+#[derive(Clone)]
+pub(super) struct GroupValues {
+    pub(super) chunk_bytes: Option<u64>,
+    pub(super) job: Option<String>,
+    pub(super) port: u16,
+    pub(super) announce: Option<IpAddr>,
+    pub(super) meeting_timeout: Duration,
+    pub(super) rule: Rule,
+}
+
+impl Default for GroupValues {
+    fn default() -> Self {
+        Self {
+            chunk_bytes: None,
+            job: None,
+            port: 0,
+            announce: None,
+            meeting_timeout: Duration::from_secs(300),
+            rule: Rule::default(),
+        }
+    }
 }
 
 /// Parses and sets one setting.
@@ -70,7 +97,12 @@ const TABLE: &[(&str, Setter)] = &[
     ("pcap_limit_bytes", |v, t| some_bytes(t).map(|x| v.capture.set_limit_bytes(x))),
     ("mode", |v, t| read(t).map(|x| v.connection.mode = x)),
     ("wire", |v, t| read(t).map(|x| v.connection.wire = x)),
-    ("chunk_bytes", |v, t| read(t).map(|x| v.connection.chunk_bytes = x)),
+    ("chunk_bytes", |v, t| {
+        read(t).map(|x| {
+            v.connection.chunk_bytes = x;
+            v.group.chunk_bytes = Some(x);
+        })
+    }),
     ("mtu_bytes", |v, t| optional(t, "probe").map(|x| v.connection.mtu_bytes = x)),
     ("split", |v, t| split(t).map(|x| v.connection.split = x)),
     ("generations", |v, t| read(t).map(|x| v.connection.generations = x)),
@@ -83,6 +115,14 @@ const TABLE: &[(&str, Setter)] = &[
     ("one_sided", |v, t| switch(t).map(|x| v.connection.one_sided = x)),
     ("classes", |v, t| classes(t).map(|x| v.connection.classes = x)),
     ("tag", |v, t| read(t).map(|x| v.connection.tag = x)),
+    ("job", |v, t| {
+        v.group.job = Some(t.to_owned());
+        Ok(())
+    }),
+    ("port", |v, t| read(t).map(|x| v.group.port = x)),
+    ("announce", |v, t| optional(t, "seen").map(|x| v.group.announce = x)),
+    ("meeting_timeout_ms", |v, t| some_millis(t).map(|x| v.group.meeting_timeout = x)),
+    ("budget_rule", |v, t| rule(t).map(|x| v.group.rule = x)),
 ];
 
 impl Values {
@@ -173,7 +213,12 @@ fn classes(text: &str) -> Result<Classes, String> {
         match name.trim() {
             "critical" => classes.critical = true,
             "droppable" => classes.droppable = true,
-            _ => return Err("must be none, critical, droppable or critical+droppable".to_owned()),
+            "repaired" => classes.repaired = true,
+            _ => {
+                let some =
+                    "must be none, or some of critical, droppable, repaired, as critical+droppable";
+                return Err(some.to_owned());
+            }
         }
     }
     Ok(classes)
@@ -193,6 +238,14 @@ pub(super) fn controller(text: &str) -> Result<Option<ControllerKind>, String> {
     entry.map(|entry| Some(entry.kind)).ok_or_else(|| {
         let names: Vec<_> = CONTROLLERS.iter().map(|entry| entry.name).collect();
         format!("must be auto, {}", names.join(", "))
+    })
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let rules = [Rule::default(), Rule::OptiNic, Rule::Celeris, Rule::CelerisDeviation];
+    rules.into_iter().find(|rule| rule.name() == text.trim()).ok_or_else(|| {
+        let names = rules.map(Rule::name);
+        format!("must be one of {}", names.join(", "))
     })
 }
 
@@ -235,9 +288,15 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
 /// or auto, which is fixed if a rate is given, else bbr), rate_bits_per_s (what fixed
 /// sends at and the others begin at; 0 or "find" finds one), deadline_ms, silence_ms
 /// (at least 1), connect_timeout_ms, one_sided (on, off: whether the ends may write and
-/// read each other's regions), classes (none, critical, droppable, critical+droppable:
-/// what lacuna_connection_class() gives), tag (a number for the accepting end). May be
-/// called from any thread; objects that were made with these settings keep theirs.
+/// read each other's regions), classes (none, or some of critical, droppable, repaired,
+/// as critical+droppable: what lacuna_connection_class() gives), tag (a number for the
+/// accepting end). Of a group: bind, mode, chunk_bytes (64 KiB if it is not given), cc, rate_bits_per_s,
+/// silence_ms and pcap as above, job (what the ranks of one run have in common; others are
+/// refused), port (for the connections of this rank; 0 is any), announce (the address that
+/// other ranks reach this one at; "seen", the default, is the one that rank 0 sees),
+/// meeting_timeout_ms (how long ranks wait for each other), budget_rule (how adaptive
+/// budgets are learned: steered, optinic, celeris, celeris-deviation). May be called from
+/// any thread; objects that were made with these settings keep theirs.
 ///
 /// # Safety
 /// settings was not freed; name and value are terminated strings.
@@ -302,10 +361,19 @@ mod tests {
             ("classes", "critical"),
             ("pcap", "a folder/packets.pcap"),
             ("pcap_limit_bytes", "1000000"),
+            ("chunk_bytes", "8192"),
+            ("job", "a run"),
+            ("announce", "192.0.2.1"),
+            ("meeting_timeout_ms", "1500"),
+            ("budget_rule", "celeris"),
         ] {
             values.set(name, value).unwrap();
         }
         assert_eq!(values.context.channels, 4);
+        assert_eq!((values.connection.chunk_bytes, values.group.chunk_bytes), (8192, Some(8192)));
+        assert_eq!(values.group.job.as_deref(), Some("a run"));
+        assert_eq!(values.group.meeting_timeout, Duration::from_millis(1500));
+        assert_eq!(values.group.rule, Rule::Celeris);
         assert_eq!(values.context.progress, Progress::Manual);
         assert_eq!(values.connection.mtu_bytes, Some(1400));
         assert_eq!(values.connection.wire, lacuna::Wire::Rdma);
@@ -320,8 +388,8 @@ mod tests {
         assert!(values.context.ecn && values.context.path_memory.is_none());
         assert_eq!(values.connection.controller, None);
         assert!(values.connection.one_sided);
-        assert_eq!(values.connection.classes, Classes { critical: true, droppable: false });
-        values.set("classes", "droppable + critical").unwrap();
+        assert_eq!(values.connection.classes, Classes { critical: true, ..Classes::NONE });
+        values.set("classes", "droppable + critical + repaired").unwrap();
         assert_eq!(values.connection.classes, Classes::ALL);
         values.set("classes", "none").unwrap();
         assert_eq!(values.connection.classes, Classes::NONE);
@@ -354,6 +422,9 @@ mod tests {
             ("silence_ms", "0", "must be more than zero"),
             ("pcap_limit_bytes", "0", "must be more than zero"),
             ("split", "10+18", "as in 10+18+4"),
+            ("announce", "eth0", "IP address"),
+            ("meeting_timeout_ms", "0", "must be more than zero"),
+            ("budget_rule", "guess", "celeris-deviation"),
             ("split", "10+18+5", "user fragment 5 bits"),
         ] {
             let error = format!("{:?}", values.set(name, value).unwrap_err());

@@ -136,6 +136,17 @@ int main(void)
     LAYOUT(lacuna_datagram_error, number);
     LAYOUT(lacuna_datagram_error, reason);
     LAYOUT(lacuna_datagram_error, is_told);
+    SIZE(lacuna_group_options);
+    LAYOUT(lacuna_group_options, budget_us);
+    LAYOUT(lacuna_group_options, budget);
+    LAYOUT(lacuna_group_options, divisor);
+    SIZE(lacuna_group_report);
+    LAYOUT(lacuna_group_report, budget_ns);
+    LAYOUT(lacuna_group_report, straggler_rank);
+    LAYOUT(lacuna_group_report, straggler_phase);
+    SIZE(lacuna_group_missing);
+    LAYOUT(lacuna_group_missing, count);
+    LAYOUT(lacuna_group_missing, rank);
     SIZE(lacuna_range);
     LAYOUT(lacuna_range, length);
     return 0;

@@ -60,6 +60,10 @@ struct bed {
     struct lacuna_address datagram_address;
     uint64_t peer;
     unsigned char datagram_bytes[PIECE];
+    /* Of this rank alone. */
+    struct lacuna_group *group;
+    struct lacuna_group_operation *operation, *dead_operation;
+    float numbers[8];
     unsigned char bytes[20000];
     /* For receives: each has a piece of its own, so that no two packets are
      * placed over each other. */
@@ -2158,6 +2162,454 @@ static void datagram_read(struct bed *bed, enum way way)
     }
 }
 
+/* ---- groups ---- */
+
+/* An operation that takes input and output; which are too long for the counts, if any. */
+typedef int (*collective)(struct lacuna_group *, const void *, void *, uint32_t,
+                          const struct lacuna_group_options *, struct lacuna_group_operation **);
+
+static const uint64_t one_count[1] = {3}, odd_count[1] = {UINT64_MAX};
+
+static int all_reduce(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                      const struct lacuna_group_options *options,
+                      struct lacuna_group_operation **operation)
+{
+    return lacuna_group_all_reduce(group, input, output, 3, element, 0, options, operation);
+}
+static int reduce_scatter(struct lacuna_group *group, const void *input, void *output,
+                          uint32_t element, const struct lacuna_group_options *options,
+                          struct lacuna_group_operation **operation)
+{
+    return lacuna_group_reduce_scatter(group, input, output, 0, one_count, element, 0, options,
+                                       operation);
+}
+static int all_gather(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                      const struct lacuna_group_options *options,
+                      struct lacuna_group_operation **operation)
+{
+    return lacuna_group_all_gather(group, input, output, 0, one_count, element, options, operation);
+}
+static int broadcast(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                     const struct lacuna_group_options *options,
+                     struct lacuna_group_operation **operation)
+{
+    return lacuna_group_broadcast(group, input, output, 3, 0, element, options, operation);
+}
+static int reduce(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                  const struct lacuna_group_options *options,
+                  struct lacuna_group_operation **operation)
+{
+    return lacuna_group_reduce(group, input, output, 3, 0, element, 0, options, operation);
+}
+static int gather(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                  const struct lacuna_group_options *options,
+                  struct lacuna_group_operation **operation)
+{
+    return lacuna_group_gather(group, input, output, 0, one_count, 0, element, options, operation);
+}
+static int scatter(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                   const struct lacuna_group_options *options,
+                   struct lacuna_group_operation **operation)
+{
+    return lacuna_group_scatter(group, input, output, 0, one_count, 0, element, options, operation);
+}
+static int all_to_all(struct lacuna_group *group, const void *input, void *output, uint32_t element,
+                      const struct lacuna_group_options *options,
+                      struct lacuna_group_operation **operation)
+{
+    return lacuna_group_all_to_all(group, input, output, 3, NULL, NULL, element, options,
+                                   operation);
+}
+
+static void run_collective(struct bed *bed, enum way way, collective run)
+{
+    struct lacuna_group_options options;
+    struct lacuna_group_operation *operation = NULL;
+    float numbers[4] = {1, 2, 3, 4}, result[4] = {0, 0, 0, 7};
+    memset(&options, 0, sizeof(options));
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(run(NULL, numbers, result, LACUNA_ELEMENT_F32, NULL, NULL));
+        REFUSED(run(bed->group, numbers, NULL, LACUNA_ELEMENT_F32, NULL, &operation));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(run(bed->group, numbers, result, 12, NULL, &operation));
+        REFUSED(run(bed->group, numbers, result, UINT32_MAX, NULL, NULL));
+        REFUSED(run(bed->group, numbers, numbers + 1, LACUNA_ELEMENT_F32, NULL, &operation));
+        options.algorithm = "triangle";
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        options.algorithm = "\xff\xfe";
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        options.algorithm = "hierarchical:0,1";
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        options.algorithm = NULL, options.budget = LACUNA_BUDGET_FIXED;
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        options.budget = 4;
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        options.budget = 0, options.divisor = 2;
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        options.divisor = 0, options.more[0] = 1;
+        REFUSED(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, &options, &operation));
+        CHECK(result[0] == 0);
+        break;
+    default:
+        CHECK(run(bed->group, numbers, result, LACUNA_ELEMENT_F32, NULL, NULL) == LACUNA_OK);
+        CHECK(result[0] == 1 && result[2] == 3 && result[3] == 7);
+    }
+    CHECK(!operation);
+}
+
+static void group_all_reduce(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, all_reduce);
+    if (way == OUT_OF_RANGE) {
+        REFUSED(lacuna_group_all_reduce(bed->group, NULL, numbers, UINT64_MAX, 10, 0, NULL, NULL));
+        REFUSED(lacuna_group_all_reduce(bed->group, NULL, numbers, 3, 10, 5, NULL, NULL));
+    }
+}
+static void group_reduce_scatter(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, reduce_scatter);
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_reduce_scatter(bed->group, NULL, numbers, 0, odd_count, 10, 0, NULL,
+                                            NULL));
+}
+static void group_all_gather(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, all_gather);
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_all_gather(bed->group, NULL, numbers, 0, odd_count, 10, NULL, NULL));
+}
+static void group_broadcast(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, broadcast);
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_broadcast(bed->group, NULL, numbers, 3, 1, 10, NULL, NULL));
+}
+static void group_reduce(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, reduce);
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_reduce(bed->group, NULL, numbers, 3, UINT32_MAX, 10, 0, NULL, NULL));
+}
+static void group_gather(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, gather);
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_gather(bed->group, NULL, numbers, 3, NULL, 1, 10, NULL, NULL));
+}
+static void group_scatter(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3};
+    run_collective(bed, way, scatter);
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_scatter(bed->group, NULL, numbers, 3, NULL, 1, 10, NULL, NULL));
+}
+static void group_all_to_all(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3}, result[3];
+    run_collective(bed, way, all_to_all);
+    if (way == WITH_NULL)
+        REFUSED(lacuna_group_all_to_all(bed->group, NULL, result, 3, NULL, NULL, 10, NULL, NULL));
+    if (way == OUT_OF_RANGE)
+        REFUSED(lacuna_group_all_to_all(bed->group, numbers, result, 0, one_count, NULL, 10, NULL,
+                                        NULL));
+}
+
+static void group_exchange(struct bed *bed, enum way way)
+{
+    float numbers[3] = {1, 2, 3}, result[3];
+    const uint32_t none = UINT32_MAX;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_exchange(NULL, numbers, none, 0, result, none, 0, 10, NULL, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_group_exchange(bed->group, numbers, 1, 3, result, none, 0, 10, NULL, NULL));
+        REFUSED(lacuna_group_exchange(bed->group, numbers, none, 0, result, 0, 3, 10, NULL, NULL));
+        REFUSED(lacuna_group_exchange(bed->group, numbers, none, 0, result, none, 0, 99, NULL,
+                                      NULL));
+        break;
+    default:
+        CHECK(lacuna_group_exchange(bed->group, numbers, none, 0, result, none, 0, 10, NULL,
+                                    NULL) == LACUNA_OK);
+    }
+}
+
+static void group_barrier(struct bed *bed, enum way way)
+{
+    struct lacuna_group_options options;
+    memset(&options, 0, sizeof(options));
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_barrier(NULL, NULL, NULL));
+        break;
+    case OUT_OF_RANGE:
+        options.algorithm = "tree";
+        REFUSED(lacuna_group_barrier(bed->group, &options, NULL));
+        break;
+    default:
+        CHECK(lacuna_group_barrier(bed->group, NULL, NULL) == LACUNA_OK);
+    }
+}
+
+static void group_form(struct bed *bed, enum way way)
+{
+    struct lacuna_group *made = NULL;
+    struct lacuna_settings *settings = NULL;
+    (void)bed;
+    CHECK(lacuna_settings_new(&settings) == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "bind", "127.0.0.1") == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "meeting_timeout_ms", "20") == LACUNA_OK);
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_form(NULL, 0, 1, settings, &made));
+        REFUSED(lacuna_group_form("127.0.0.1:1", 0, 1, settings, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_group_form("127.0.0.1:1", 1, 1, settings, &made));
+        REFUSED(lacuna_group_form("127.0.0.1:1", 0, 0, settings, &made));
+        REFUSED(lacuna_group_form("127.0.0.1:1", 0, UINT32_MAX, settings, &made));
+        REFUSED(lacuna_group_form("127.0.0.1", 0, 1, settings, &made));
+        REFUSED(lacuna_group_form("\xff\xfe:1", 0, 1, settings, &made));
+        CHECK(lacuna_group_form("127.0.0.1:0", 0, 2, settings, &made) == LACUNA_PEER);
+        CHECK(lacuna_group_form("127.0.0.1:1", 1, 2, settings, &made) == LACUNA_PEER);
+        CHECK(lacuna_settings_set(settings, "mode", "raw") == LACUNA_OK);
+        REFUSED(lacuna_group_form("127.0.0.1:1", 0, 1, settings, &made));
+        break;
+    default:
+        CHECK(lacuna_group_form("127.0.0.1:1", 0, 1, settings, &made) == LACUNA_OK && made);
+        lacuna_group_free(made);
+        made = NULL;
+    }
+    CHECK(!made);
+    lacuna_settings_free(settings);
+}
+
+static void group_form_from_environment(struct bed *bed, enum way way)
+{
+    struct lacuna_group *made = NULL;
+    (void)bed;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_group_form_from_environment(NULL, NULL));
+        return;
+    }
+    CHECK(lacuna_group_form_from_environment(NULL, &made) == LACUNA_OK && made);
+    lacuna_group_free(made);
+}
+
+static void group_free(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL)
+        lacuna_group_free(NULL);
+    else
+        group_form(bed, AS_MEANT);
+}
+
+static void group_number(struct bed *bed, enum way way, uint32_t expected,
+                         int (*get)(struct lacuna_group *, uint32_t *))
+{
+    uint32_t number = 77;
+    if (way == WITH_NULL) {
+        REFUSED(get(NULL, &number));
+        REFUSED(get(bed->group, NULL));
+        CHECK(number == 77);
+        return;
+    }
+    CHECK(get(bed->group, &number) == LACUNA_OK && number == expected);
+}
+static void group_rank(struct bed *bed, enum way way)
+{
+    group_number(bed, way, 0, lacuna_group_rank);
+}
+static void group_ranks(struct bed *bed, enum way way)
+{
+    group_number(bed, way, 1, lacuna_group_ranks);
+}
+static void group_failed_rank(struct bed *bed, enum way way)
+{
+    group_number(bed, way, UINT32_MAX, lacuna_group_failed_rank);
+}
+
+static void group_form_again(struct bed *bed, enum way way)
+{
+    if (way == WITH_NULL)
+        REFUSED(lacuna_group_form_again(NULL, 1));
+    else
+        CHECK(lacuna_group_form_again(bed->group, 1000) == LACUNA_OK);
+}
+
+static void group_form_with(struct bed *bed, enum way way)
+{
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_form_with(NULL, "127.0.0.1:0", 0, 1));
+        REFUSED(lacuna_group_form_with(bed->group, NULL, 0, 1));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_group_form_with(bed->group, "", 0, 1));
+        REFUSED(lacuna_group_form_with(bed->group, "127.0.0.1:65536", 0, 1));
+        REFUSED(lacuna_group_form_with(bed->group, "\xff\xfe:1", 0, 1));
+        break;
+    default:
+        /* Nobody comes. */
+        CHECK(lacuna_group_form_with(bed->group, "127.0.0.1:0", UINT32_MAX, 1) == LACUNA_OK);
+    }
+}
+
+static void group_join(struct bed *bed, enum way way)
+{
+    struct lacuna_group *made = NULL;
+    struct lacuna_settings *settings = NULL;
+    (void)bed;
+    CHECK(lacuna_settings_new(&settings) == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "meeting_timeout_ms", "1") == LACUNA_OK);
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_join(NULL, settings, &made));
+        REFUSED(lacuna_group_join("127.0.0.1:1", settings, NULL));
+        break;
+    case OUT_OF_RANGE:
+        REFUSED(lacuna_group_join("", settings, &made));
+        REFUSED(lacuna_group_join("127.0.0.1:1,127.0.0.1", settings, &made));
+        REFUSED(lacuna_group_join("\xff\xfe:1", settings, &made));
+        break;
+    default:
+        /* No group is there. */
+        CHECK(lacuna_group_join("127.0.0.1:1", settings, &made) == LACUNA_PEER);
+    }
+    CHECK(!made);
+    lacuna_settings_free(settings);
+}
+
+static void group_split(struct bed *bed, enum way way)
+{
+    struct lacuna_group *part = bed->group;
+    int result;
+    if (way == WITH_NULL) {
+        REFUSED(lacuna_group_split(NULL, 0, 0, &part));
+        REFUSED(lacuna_group_split(bed->group, 0, 0, NULL));
+        return;
+    }
+    CHECK(lacuna_group_split(bed->group, -1, 0, &part) == LACUNA_OK && !part);
+    result = lacuna_group_split(bed->group, INT64_MAX, INT64_MIN, &part);
+    CHECK(result == LACUNA_OK && part);
+    lacuna_group_free(part);
+}
+
+static void group_operation_free(struct bed *bed, enum way way)
+{
+    struct lacuna_group_operation *operation = NULL;
+    float number = 5;
+    int result;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_operation_free(NULL));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_group_operation_free(bed->dead_operation));
+        break;
+    default:
+        CHECK(lacuna_group_all_reduce(bed->group, NULL, &number, 1, LACUNA_ELEMENT_F32, 0, NULL,
+                                      &operation) == LACUNA_OK);
+        while ((result = lacuna_group_operation_wait(operation, 1000)) == LACUNA_RETRY)
+            ;
+        /* Another thread may form the group again meanwhile. */
+        CHECK(result == LACUNA_OK || result == LACUNA_PEER);
+        CHECK(lacuna_group_operation_free(operation) == LACUNA_OK);
+    }
+}
+
+static void group_operation_poll(struct bed *bed, enum way way)
+{
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_operation_poll(NULL));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_group_operation_poll(bed->dead_operation));
+        break;
+    default:
+        ANSWERED(lacuna_group_operation_poll(bed->operation));
+    }
+}
+
+static void group_operation_wait(struct bed *bed, enum way way)
+{
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_operation_wait(NULL, 1));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_group_operation_wait(bed->dead_operation, 1));
+        break;
+    default:
+        CHECK(lacuna_group_operation_wait(bed->operation, UINT64_MAX) == LACUNA_OK);
+    }
+}
+
+static void group_operation_report(struct bed *bed, enum way way)
+{
+    struct lacuna_group_report report;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_operation_report(NULL, &report));
+        REFUSED(lacuna_group_operation_report(bed->operation, NULL));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_group_operation_report(bed->dead_operation, &report));
+        break;
+    default:
+        CHECK(lacuna_group_operation_report(bed->operation, &report) == LACUNA_OK);
+        CHECK(report.lost_bytes == 0 && report.straggler_rank == UINT32_MAX);
+    }
+}
+
+static void group_operation_missing(struct bed *bed, enum way way)
+{
+    struct lacuna_group_missing missing;
+    size_t count = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_operation_missing(NULL, &missing, 1, &count));
+        REFUSED(lacuna_group_operation_missing(bed->operation, NULL, 1, &count));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_group_operation_missing(bed->dead_operation, &missing, 1, &count));
+        CHECK(count == 77);
+        break;
+    default:
+        CHECK(lacuna_group_operation_missing(bed->operation, &missing, 1, &count) == LACUNA_OK);
+        CHECK(lacuna_group_operation_missing(bed->operation, NULL, 0, NULL) == LACUNA_OK);
+        CHECK(count == 0);
+    }
+}
+
+static void group_operation_algorithm(struct bed *bed, enum way way)
+{
+    char text[20];
+    size_t length = 77;
+    switch (way) {
+    case WITH_NULL:
+        REFUSED(lacuna_group_operation_algorithm(NULL, text, sizeof(text), &length));
+        REFUSED(lacuna_group_operation_algorithm(bed->operation, NULL, 1, &length));
+        break;
+    case AFTER_ITS_END:
+        REFUSED(lacuna_group_operation_algorithm(bed->dead_operation, text, sizeof(text), &length));
+        break;
+    default:
+        CHECK(lacuna_group_operation_algorithm(bed->operation, text, sizeof(text), &length) ==
+                  LACUNA_OK &&
+              length == strlen(text) && length > 0);
+    }
+}
+
 /* ---- the table ---- */
 
 /* Why a function is not called in a way. */
@@ -2281,6 +2733,32 @@ static const struct {
     {"lacuna_datagram_poll", datagram_poll, NULL, LAST, FITS},
     {"lacuna_datagram_poll_error", datagram_poll_error, NULL, LAST, FITS},
     {"lacuna_datagram_stats_json", datagram_stats_json, NULL, LAST, FITS},
+    {"lacuna_group_form", group_form, NULL, NONE, NULL},
+    {"lacuna_group_form_from_environment", group_form_from_environment, NULL, NONE, FITS},
+    {"lacuna_group_rank", group_rank, NULL, LAST, FITS},
+    {"lacuna_group_ranks", group_ranks, NULL, LAST, FITS},
+    {"lacuna_group_failed_rank", group_failed_rank, NULL, LAST, FITS},
+    {"lacuna_group_form_again", group_form_again, NULL, LAST, FITS},
+    {"lacuna_group_form_with", group_form_with, NULL, LAST, NULL},
+    {"lacuna_group_join", group_join, NULL, NONE, NULL},
+    {"lacuna_group_split", group_split, NULL, LAST, FITS},
+    {"lacuna_group_free", group_free, NULL, LAST, FITS},
+    {"lacuna_group_all_reduce", group_all_reduce, NULL, LAST, NULL},
+    {"lacuna_group_reduce_scatter", group_reduce_scatter, NULL, LAST, NULL},
+    {"lacuna_group_all_gather", group_all_gather, NULL, LAST, NULL},
+    {"lacuna_group_broadcast", group_broadcast, NULL, LAST, NULL},
+    {"lacuna_group_reduce", group_reduce, NULL, LAST, NULL},
+    {"lacuna_group_gather", group_gather, NULL, LAST, NULL},
+    {"lacuna_group_scatter", group_scatter, NULL, LAST, NULL},
+    {"lacuna_group_all_to_all", group_all_to_all, NULL, LAST, NULL},
+    {"lacuna_group_exchange", group_exchange, NULL, LAST, NULL},
+    {"lacuna_group_barrier", group_barrier, NULL, LAST, NULL},
+    {"lacuna_group_operation_poll", group_operation_poll, NULL, NULL, FITS},
+    {"lacuna_group_operation_wait", group_operation_wait, NULL, NULL, FITS},
+    {"lacuna_group_operation_report", group_operation_report, NULL, NULL, FITS},
+    {"lacuna_group_operation_missing", group_operation_missing, NULL, NULL, FITS},
+    {"lacuna_group_operation_algorithm", group_operation_algorithm, NULL, NULL, FITS},
+    {"lacuna_group_operation_free", group_operation_free, NULL, NULL, FITS},
     {"lacuna_send_start", send_start, NULL, LAST, NULL},
     {"lacuna_send_poll", send_poll_, NULL, NULL, FITS},
     {"lacuna_send_wait", send_wait, NULL, NULL, FITS},
@@ -2386,6 +2864,16 @@ static struct bed *make_bed(void)
         CHECK(lacuna_datagram_peer(bed->datagram, &bed->datagram_address, &bed->peer) == LACUNA_OK);
         CHECK(lacuna_datagram_name_region(bed->datagram, 7, &key) == LACUNA_OK);
     }
+    {
+        CHECK(lacuna_group_form("127.0.0.1:1", 0, 1, bed->settings, &bed->group) == LACUNA_OK);
+        CHECK(lacuna_group_all_reduce(bed->group, NULL, bed->numbers, 8, LACUNA_ELEMENT_F32, 0,
+                                      NULL, &bed->dead_operation) == LACUNA_OK);
+        CHECK(lacuna_group_operation_wait(bed->dead_operation, 10000) == LACUNA_OK);
+        CHECK(lacuna_group_operation_free(bed->dead_operation) == LACUNA_OK);
+        CHECK(lacuna_group_all_reduce(bed->group, NULL, bed->numbers, 8, LACUNA_ELEMENT_F32, 0,
+                                      NULL, &bed->operation) == LACUNA_OK);
+        CHECK(lacuna_group_operation_wait(bed->operation, 10000) == LACUNA_OK);
+    }
     receive_post(bed, AS_MEANT);
     bed->dead_posted = bed->posted;
     CHECK(lacuna_receive_take(bed->dead_posted, NULL, &bed->map) == LACUNA_OK && bed->map);
@@ -2405,6 +2893,7 @@ static void free_bed(struct bed *bed)
     lacuna_connection_free(bed->far_end);
     make_room(bed);
     lacuna_datagram_free(bed->datagram);
+    lacuna_group_free(bed->group);
     lacuna_listener_free(bed->listener);
     lacuna_context_free(bed->context);
     lacuna_settings_free(bed->settings);
@@ -2474,8 +2963,13 @@ static void without_a_peer(struct bed *bed)
 
 int main(int argc, char **argv)
 {
-    struct bed *bed = make_bed();
+    struct bed *bed;
     unsigned call;
+    /* Before there are threads that read the environment. */
+    setenv("LACUNA_RENDEZVOUS", "127.0.0.1:1", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    bed = make_bed();
     if (argc > 1)
         rounds = (unsigned)strtoul(argv[1], NULL, 10);
     for (call = 0; call < CALLS; call++) {

@@ -1,11 +1,12 @@
 //! A meeting by the variables that `torchrun`, Slurm's scripts and others set: `MASTER_ADDR`, `MASTER_PORT`, `RANK`,
-//! `WORLD_SIZE`; and `LACUNA_RENDEZVOUS` (`HOST:PORT`) and `LACUNA_JOB` where they are wanted otherwise.
+//! `WORLD_SIZE`; and `LACUNA_RENDEZVOUS` (`HOST:PORT`) and `LACUNA_JOB` where they are wanted otherwise. With `LACUNA_JOIN`
+//! (`HOST:PORT`) the rank joins a group that is there, and needs none of the others.
 
 use super::Meeting;
 use std::time::Duration;
 
 /// Ranks of one run start about together.
-const TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What the variables lack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +46,18 @@ impl Meeting {
             let value = get(name)?;
             value.trim().parse().map_err(|_| EnvironmentError::Number { name, value })
         };
+        let job = read("LACUNA_JOB")
+            .or_else(|| {
+                let run = read("TORCHELASTIC_RUN_ID")?;
+                // A run that torchrun starts again is another meeting.
+                let restart = read("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
+                Some(format!("{run}.{restart}"))
+            })
+            .or_else(|| read("SLURM_JOB_ID"))
+            .unwrap_or_default();
+        if let Some(host) = read("LACUNA_JOIN") {
+            return Ok(Self { job, ..Self::joining(&host) });
+        }
         let (rank, ranks) = (number("RANK")?, number("WORLD_SIZE")?);
         let host = match read("LACUNA_RENDEZVOUS") {
             Some(host) => host,
@@ -59,15 +72,6 @@ impl Meeting {
                 if is_v6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
             }
         };
-        let job = read("LACUNA_JOB")
-            .or_else(|| {
-                let run = read("TORCHELASTIC_RUN_ID")?;
-                // A run that torchrun starts again is another meeting.
-                let restart = read("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
-                Some(format!("{run}.{restart}"))
-            })
-            .or_else(|| read("SLURM_JOB_ID"))
-            .unwrap_or_default();
         Ok(Self { host, rank, ranks, job, timeout: TIMEOUT })
     }
 }

@@ -3,8 +3,8 @@
 //! Anybody can connect to its port. Who has not said a whole word yet is dropped, oldest first, once too many wait;
 //! nothing is allocated by what a word claims.
 
-use super::words::{Answer, JOIN_BYTES_MAX, Join, PROTOCOL, line, read_line};
-use super::{Meeting, MeetingError, Places, Roll};
+use super::words::{Answer, JOIN_BYTES_MAX, Join, PROTOCOL, Part, line, read_line};
+use super::{Meeting, MeetingError, OF_GROUP, Places, Roll};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 /// Connections that have not said who they are, at most.
 const STRANGERS_MAX: usize = 256;
 const LISTENER: Token = Token(usize::MAX);
+const DOOR: Token = Token(usize::MAX - 1);
 /// For the last word to one rank.
 const ANSWER_FOR: Duration = Duration::from_secs(5);
 
@@ -25,8 +26,24 @@ struct Stranger {
 }
 
 pub(super) struct Guest {
-    stream: std::net::TcpStream,
-    places: Places,
+    pub(super) stream: std::net::TcpStream,
+    pub(super) places: Places,
+    pub(super) part: Option<Part>,
+}
+
+/// Who came to a meeting.
+#[derive(Default)]
+pub(super) struct Came {
+    pub(super) guests: BTreeMap<usize, Guest>,
+    /// In the order in which they came.
+    pub(super) newcomers: Vec<Guest>,
+}
+
+/// Where newcomers come, and how many are waited for.
+pub(super) struct Door {
+    pub(super) listener: TcpListener,
+    pub(super) count: usize,
+    pub(super) job: String,
 }
 
 pub(super) fn meet(meeting: &Meeting, places: Places) -> Result<Roll, MeetingError> {
@@ -43,17 +60,27 @@ pub(super) fn meet(meeting: &Meeting, places: Places) -> Result<Roll, MeetingErr
         .map_err(|source| MeetingError::Listen { host: host(), source })?;
     let expected: BTreeSet<usize> = (1..meeting.ranks).collect();
     let broken = |source| MeetingError::Broken { host: host(), source };
-    let guests = gather(meeting, listener, &expected).map_err(broken)?;
+    let Came { guests, .. } = gather(meeting, listener, &expected, None).map_err(broken)?;
     let missing: Vec<usize> =
         expected.into_iter().filter(|rank| !guests.contains_key(rank)).collect();
     if !missing.is_empty() {
-        let waited_s = meeting.timeout.as_secs();
-        let error = MeetingError::Missing { waited_s, ranks: meeting.ranks, missing };
-        let answer = Answer::Refused { reason: error.to_string() };
-        guests.into_values().for_each(|guest| tell(guest.stream, &answer));
-        return Err(error);
+        return Err(give_up(meeting, guests, missing));
     }
-    call(meeting, guests, (places, address.ip()))
+    let came = Came { guests, ..Came::default() };
+    call(meeting, came, (places, address.ip()))
+}
+
+/// Tells those that came for whom they waited in vain.
+pub(super) fn give_up(
+    meeting: &Meeting,
+    guests: BTreeMap<usize, Guest>,
+    missing: Vec<usize>,
+) -> MeetingError {
+    let waited_s = meeting.timeout.as_secs();
+    let error = MeetingError::Missing { waited_s, ranks: meeting.ranks, missing };
+    let answer = Answer::Refused { reason: error.to_string() };
+    guests.into_values().for_each(|guest| tell(guest.stream, &answer));
+    error
 }
 
 fn alone(group: u64, places: Places) -> Roll {
@@ -61,7 +88,7 @@ fn alone(group: u64, places: Places) -> Roll {
 }
 
 /// A number for a new group.
-fn number(meeting: &Meeting) -> Result<u64, MeetingError> {
+pub(super) fn number(meeting: &Meeting) -> Result<u64, MeetingError> {
     let mut group = [0; 8];
     getrandom::fill(&mut group).map_err(|error| MeetingError::Listen {
         host: meeting.host.clone(),
@@ -70,46 +97,68 @@ fn number(meeting: &Meeting) -> Result<u64, MeetingError> {
     Ok(u64::from_le_bytes(group))
 }
 
-/// Tells all that came where all are. Their new ranks are in the order of the old ones.
+/// What the host listens at is seen by the others as the meeting's address, if it does not say better.
+pub(super) fn seen(places: Places, at: IpAddr) -> Places {
+    let seen = |place: SocketAddr| match place.ip().is_unspecified() {
+        true => SocketAddr::new(at, place.port()),
+        false => place,
+    };
+    Places { listens: seen(places.listens), meets: seen(places.meets) }
+}
+
+/// Tells all that came where all are. Their new ranks are in the order of the old ones, and newcomers come behind.
 pub(super) fn call(
     meeting: &Meeting,
-    guests: BTreeMap<usize, Guest>,
+    came: Came,
     (places, seen_at): (Places, IpAddr),
 ) -> Result<Roll, MeetingError> {
     let group = number(meeting)?;
-    // What the host listens at is seen by the others as the meeting's address, if it does not say better.
-    let seen = |place: SocketAddr| match place.ip().is_unspecified() {
-        true => SocketAddr::new(seen_at, place.port()),
-        false => place,
-    };
-    let own = Places { listens: seen(places.listens), meets: seen(places.meets) };
+    let Came { guests, newcomers } = came;
     let mut all: BTreeMap<usize, Places> =
         guests.iter().map(|(rank, guest)| (*rank, guest.places)).collect();
-    all.insert(meeting.rank, own);
-    let addresses: Vec<SocketAddr> = all.values().map(|places| places.listens).collect();
-    let meets: Vec<SocketAddr> = all.values().map(|places| places.meets).collect();
+    all.insert(meeting.rank, seen(places, seen_at));
+    let in_order = || all.values().copied().chain(newcomers.iter().map(|guest| guest.places));
+    let addresses: Vec<SocketAddr> = in_order().map(|places| places.listens).collect();
+    let meets: Vec<SocketAddr> = in_order().map(|places| places.meets).collect();
     let new_rank = |old: usize| all.keys().take_while(|rank| **rank < old).count();
-    for (old, guest) in guests {
+    let behind = newcomers.into_iter().enumerate().map(|(at, guest)| (all.len() + at, guest));
+    for (rank, guest) in guests.into_iter().map(|(old, guest)| (new_rank(old), guest)).chain(behind)
+    {
         let (addresses, meets) = (addresses.clone(), meets.clone());
-        tell(guest.stream, &Answer::All { group, rank: new_rank(old), addresses, meets });
+        tell(guest.stream, &Answer::All { group, rank, addresses, meets });
     }
     Ok(Roll { group, rank: new_rank(meeting.rank), addresses, meets })
 }
 
-/// Takes in ranks until all that are expected are there or the time is over.
+/// Takes in ranks until all that are expected are there, newcomers included, or the time is over.
 pub(super) fn gather(
     meeting: &Meeting,
     mut listener: TcpListener,
     expected: &BTreeSet<usize>,
-) -> io::Result<BTreeMap<usize, Guest>> {
+    mut door: Option<Door>,
+) -> io::Result<Came> {
     let begin = Instant::now();
     let mut poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    if let Some(door) = &mut door {
+        poll.registry().register(&mut door.listener, DOOR, Interest::READABLE)?;
+    }
     let mut strangers: BTreeMap<usize, Stranger> = BTreeMap::new();
-    let mut guests: BTreeMap<usize, Guest> = BTreeMap::new();
+    let mut came = Came::default();
     let mut next = 0;
     let mut events = Events::with_capacity(64);
-    while !expected.iter().all(|rank| guests.contains_key(rank)) {
+    let is_whole = |came: &Came, door: &Option<Door>| {
+        expected.iter().all(|rank| came.guests.contains_key(rank))
+            && door.as_ref().is_none_or(|door| came.newcomers.len() >= door.count)
+    };
+    loop {
+        if is_whole(&came, &door) {
+            // Some may have gone while they waited for the others.
+            came.newcomers.retain(|guest| is_there(&guest.stream));
+            if is_whole(&came, &door) {
+                break;
+            }
+        }
         let left = meeting.timeout.saturating_sub(begin.elapsed());
         if left.is_zero() {
             break;
@@ -120,7 +169,12 @@ pub(super) fn gather(
             Err(error) => return Err(error),
         }
         for event in &events {
-            if event.token() == LISTENER {
+            let at = match (event.token(), &door) {
+                (LISTENER, _) => Some(&listener),
+                (DOOR, Some(door)) => Some(&door.listener),
+                _ => None,
+            };
+            if let Some(listener) = at {
                 while let Ok((mut stream, from)) = listener.accept() {
                     poll.registry().register(&mut stream, Token(next), Interest::READABLE)?;
                     strangers.insert(next, Stranger { stream, from, read: Vec::new() });
@@ -136,12 +190,21 @@ pub(super) fn gather(
                 Ok(None) => {
                     strangers.insert(event.token().0, stranger);
                 }
-                Ok(Some(line)) => welcome(meeting, stranger, &line, &mut guests),
+                Ok(Some(line)) => welcome(meeting, stranger, &line, (&mut came, door.as_ref())),
                 Err(error) => tracing::debug!(%error, from = %stranger.from, "no rank"),
             }
         }
     }
-    Ok(guests)
+    came.newcomers.retain(|guest| is_there(&guest.stream));
+    Ok(came)
+}
+
+/// Whether a rank that waits for its answer has not gone.
+fn is_there(stream: &std::net::TcpStream) -> bool {
+    match stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0])) {
+        Ok(bytes) => bytes > 0,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
 }
 
 /// Takes in one rank, or says why not.
@@ -149,57 +212,87 @@ fn welcome(
     meeting: &Meeting,
     stranger: Stranger,
     line: &[u8],
-    guests: &mut BTreeMap<usize, Guest>,
+    (came, door): (&mut Came, Option<&Door>),
 ) {
     let Stranger { stream, from, .. } = stranger;
     let stream: std::net::TcpStream = stream.into();
-    match why_not(meeting, line, guests) {
+    match why_not(meeting, line, (came, door)) {
         Ok(join) => {
-            let seen = |place: SocketAddr| match place.ip().is_unspecified() {
-                true => SocketAddr::new(from.ip().to_canonical(), place.port()),
-                false => place,
-            };
-            let places = Places { listens: seen(join.listens), meets: seen(join.meets) };
+            let given = Places { listens: join.listens, meets: join.meets };
+            let places = seen(given, from.ip().to_canonical());
             tracing::debug!(rank = join.rank, %from, listens = %places.listens, "a rank came");
-            guests.insert(join.rank, Guest { stream, places });
+            let guest = Guest { stream, places, part: join.part };
+            match join.is_newcomer {
+                true => came.newcomers.push(guest),
+                false => drop(came.guests.insert(join.rank, guest)),
+            }
         }
-        Err(reason) => {
-            tracing::warn!(%from, reason, "refused");
-            tell(stream, &Answer::Refused { reason });
+        Err(answer) => {
+            tracing::warn!(%from, ?answer, "not taken in");
+            tell(stream, &answer);
         }
     }
 }
 
+/// What a rank is told that is not taken in.
 fn why_not(
     meeting: &Meeting,
     line: &[u8],
-    guests: &BTreeMap<usize, Guest>,
-) -> Result<Join, String> {
-    let join: Join = serde_json::from_slice(line)
-        .map_err(|error| format!("that is no word of a rank: {error}"))?;
+    (came, door): (&Came, Option<&Door>),
+) -> Result<Join, Answer> {
+    let refused = |reason| Err(Answer::Refused { reason });
+    let join: Join = match serde_json::from_slice(line) {
+        Ok(join) => join,
+        Err(error) => return refused(format!("that is no word of a rank: {error}")),
+    };
     if join.protocol != PROTOCOL {
-        return Err(format!("this is {PROTOCOL}, not {}", join.protocol));
+        return refused(format!("this is {PROTOCOL}, not {}", join.protocol));
     }
-    if join.job != meeting.job {
-        return Err(format!(
-            "this is a meeting of job {:?}, not of {:?}: an earlier run that has not ended, or another port",
-            meeting.job, join.job
+    let job = match door.filter(|_| join.is_newcomer) {
+        Some(door) => &door.job,
+        None if join.is_newcomer => {
+            let reason = "this group takes nobody in now".to_owned();
+            return Err(Answer::Later { reason });
+        }
+        None => &meeting.job,
+    };
+    if join.job != *job {
+        let group = |job: &str| {
+            let number = job.strip_prefix(OF_GROUP)?.split('/').next()?;
+            Some(number.to_owned())
+        };
+        if meeting.is_of_group() && group(&join.job) == group(job) {
+            let reason = format!("the host is at another meeting of the group, {job:?}");
+            return Err(Answer::Later { reason });
+        }
+        return refused(format!(
+            "this is a meeting of job {job:?}, not of {:?}: an earlier run that has not ended, or another port",
+            join.job
         ));
     }
+    if let Some(door) = door.filter(|_| join.is_newcomer) {
+        let ranks = came.guests.len() + came.newcomers.len() + 1;
+        if came.newcomers.len() >= door.count || ranks >= super::RANKS_MAX {
+            let reason = format!("{} newcomers are there already", came.newcomers.len());
+            return Err(Answer::Later { reason });
+        }
+        return Ok(join);
+    }
     if join.ranks != meeting.ranks {
-        return Err(format!("there are {} ranks here, not {}", meeting.ranks, join.ranks));
+        return refused(format!("there are {} ranks here, not {}", meeting.ranks, join.ranks));
     }
     if join.rank == meeting.rank || join.rank >= meeting.ranks {
-        return Err(format!("rank {} of {} cannot join", join.rank, meeting.ranks));
+        return refused(format!("rank {} of {} cannot join", join.rank, meeting.ranks));
     }
-    if let Some(guest) = guests.get(&join.rank) {
-        return Err(format!("rank {} is there already, at {}", join.rank, guest.places.listens));
+    if let Some(guest) = came.guests.get(&join.rank) {
+        let at = guest.places.listens;
+        return refused(format!("rank {} is there already, at {at}", join.rank));
     }
     Ok(join)
 }
 
 /// The last word to a rank. If it does not hear it, it will say so itself.
-fn tell(mut stream: std::net::TcpStream, answer: &Answer) {
+pub(super) fn tell(mut stream: std::net::TcpStream, answer: &Answer) {
     let told = stream
         .set_nonblocking(false)
         .and_then(|()| stream.set_write_timeout(Some(ANSWER_FOR)))

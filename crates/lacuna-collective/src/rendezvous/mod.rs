@@ -5,17 +5,22 @@
 //! ended or to the wrong port, is told so and is no part of it. Whoever waits says for whom.
 //!
 //! When ranks are gone, those that are left meet again ([`Roll::again`]): each has said where it would host that, and the lowest
-//! one that is there does.
+//! one that is there does. It takes in newcomers as well ([`Newcomers`], [`Meeting::joining`]). Rank 0 hosts a meeting at
+//! that place also where a group is split ([`Roll::split`]).
 //!
 //! Words are lines of JSON over TCP (`words.rs`); the host is in `host.rs`, the others in `guest.rs`.
 
 mod again;
 mod environment;
 mod guest;
+mod held_port;
 mod host;
+mod split;
 mod words;
 
+pub use again::Newcomers;
 pub use environment::EnvironmentError;
+pub use held_port::HeldPort;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -25,11 +30,12 @@ pub const RANKS_MAX: usize = 4096;
 /// Where and how the ranks of a job meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
-    /// Host and port of rank 0, as in `10.0.0.1:29500` or `node0:29500`.
+    /// Host and port of rank 0, as in `10.0.0.1:29500` or `node0:29500`. Who joins may name several, with commas between
+    /// them: the first that answers is taken.
     pub host: String,
     /// This rank, from 0 on.
     pub rank: usize,
-    /// How many there are.
+    /// How many there are; 0 for one that joins a group ([`Meeting::joining`]), which learns both.
     pub ranks: usize,
     /// What the ranks of one run have in common, such as a scheduler's job number.
     pub job: String,
@@ -134,17 +140,41 @@ pub(crate) fn list(ranks: &[usize]) -> String {
     text.join(", ")
 }
 
+/// Jobs of meetings that a group has by itself begin so, and go on with its number.
+const OF_GROUP: &str = "lacuna-group/";
+
 impl Meeting {
+    /// A rank that joins a group which is there: it waits at `host` until that is formed again with newcomers
+    /// ([`Roll::again`]), and learns its rank then. The job has to be the group's.
+    #[must_use]
+    pub fn joining(host: &str) -> Self {
+        let timeout = environment::TIMEOUT;
+        Self { host: host.to_owned(), rank: 0, ranks: 0, job: String::new(), timeout }
+    }
+
+    /// Whether a group has this meeting by itself.
+    fn is_of_group(&self) -> bool {
+        self.job.starts_with(OF_GROUP)
+    }
+
     /// Meets the others. Where the addresses of this rank's places are unspecified, the one that the host sees it at is
     /// announced.
     ///
     /// # Errors
     /// See [`MeetingError`].
     pub fn meet(&self, places: Places) -> Result<Roll, MeetingError> {
-        if self.rank >= self.ranks || self.ranks > RANKS_MAX {
+        let is_newcomer = self.ranks == 0 && self.rank == 0;
+        if (self.rank >= self.ranks || self.ranks > RANKS_MAX) && !is_newcomer {
             return Err(MeetingError::Rank { rank: self.rank, ranks: self.ranks });
         }
-        if self.rank == 0 { host::meet(self, places) } else { guest::meet(self, places) }
+        if self.rank == 0 && !is_newcomer {
+            return host::meet(self, places);
+        }
+        let word = words::Join { is_newcomer, ..guest::word(self, places) };
+        guest::meet(self, &word)?.ok_or_else(|| MeetingError::Refused {
+            host: self.host.clone(),
+            reason: "it splits a group, and has none for this rank".to_owned(),
+        })
     }
 }
 

@@ -6,8 +6,12 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
+/// Of this process, until it ends.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    let held = HeldPort::any(Ipv4Addr::LOCALHOST.into()).unwrap();
+    let port = held.address().port();
+    std::mem::forget(held);
+    port
 }
 
 fn meeting(port: u16, rank: usize, ranks: usize) -> Meeting {
@@ -74,6 +78,8 @@ fn who_does_not_belong_is_told_why_and_disturbs_nobody() {
         ranks: 3,
         listens: listens(1).listens,
         meets: listens(1).meets,
+        part: None,
+        is_newcomer: false,
     };
     std::thread::scope(|scope| {
         let host = scope.spawn(move || meeting(port, 0, 3).meet(listens(0)).unwrap());
@@ -177,7 +183,7 @@ fn those_that_are_left_meet_again_whoever_is_gone() {
                 let known = gone.iter().copied().take(1).collect();
                 threads.push(scope.spawn(move || {
                     let places = Places { listens: listens(rank).listens, meets: old.meets[rank] };
-                    old.again(reserve, places, &known, Duration::from_secs(2)).unwrap()
+                    old.again(reserve, places, &known, None, Duration::from_secs(2)).unwrap()
                 }));
             }
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -190,4 +196,164 @@ fn those_that_are_left_meet_again_whoever_is_gone() {
         }
         assert_ne!(rolls[0].group, 77);
     }
+}
+
+/// A roll of so many ranks with the sockets that they would meet at.
+fn group(ranks: usize) -> (Roll, Vec<TcpListener>) {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let reserves: Vec<TcpListener> = (0..ranks).map(bind).collect();
+    let meets: Vec<SocketAddr> =
+        reserves.iter().map(|reserve| reserve.local_addr().unwrap()).collect();
+    (Roll { group: 77, rank: 0, addresses: meets.clone(), meets }, reserves)
+}
+
+#[test]
+fn a_split_tells_each_its_own_kind_in_the_order_of_keys() {
+    let (roll, reserves) = group(6);
+    // Colours 5, 9 and none; keys against the order of ranks, and two that are the same.
+    let parts = [(Some(5), 3), (Some(9), 0), (Some(5), -1), (None, 0), (Some(9), 0), (Some(5), 3)];
+    let rolls: Vec<Option<Roll>> = std::thread::scope(|scope| {
+        let split = |(rank, reserve)| {
+            let roll = Roll { rank, ..roll.clone() };
+            let part = parts[rank];
+            let places = listens(rank);
+            scope.spawn(move || {
+                roll.split(reserve, places, 0, part, Duration::from_secs(60)).unwrap()
+            })
+        };
+        let threads: Vec<_> = reserves.into_iter().enumerate().map(split).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let members = [(5, vec![2, 0, 5]), (9, vec![1, 4])];
+    let mut groups = Vec::new();
+    for (_, ranks) in &members {
+        let ports: Vec<u16> = ranks.iter().map(|rank| 1000 + *rank as u16).collect();
+        for (new_rank, old) in ranks.iter().enumerate() {
+            let roll = rolls[*old].as_ref().unwrap();
+            assert_eq!(roll.rank, new_rank);
+            let found: Vec<u16> = roll.addresses.iter().map(SocketAddr::port).collect();
+            assert_eq!(found, ports);
+            groups.push(roll.group);
+        }
+    }
+    assert_eq!(rolls[3], None);
+    assert!(groups[0] == groups[1] && groups[1] == groups[2] && groups[3] == groups[4]);
+    assert!(groups[0] != groups[3] && groups[0] != 77 && groups[3] != 77);
+}
+
+#[test]
+fn a_split_that_a_rank_does_not_come_to_names_it() {
+    let (roll, mut reserves) = group(3);
+    let short = Duration::from_millis(300);
+    let first = reserves.remove(0);
+    std::thread::scope(|scope| {
+        let own = roll.clone();
+        let host =
+            scope.spawn(move || own.split(first, listens(0), 0, (Some(1), 0), short).unwrap_err());
+        let other = Roll { rank: 2, ..roll.clone() };
+        let reserve = reserves.pop().unwrap();
+        let guest = scope.spawn(move || {
+            other.split(reserve, listens(2), 0, (Some(1), 0), Duration::from_secs(60)).unwrap_err()
+        });
+        let host = host.join().unwrap();
+        assert!(
+            matches!(&host, MeetingError::Missing { missing, .. } if *missing == [1]),
+            "{host}"
+        );
+        let guest = guest.join().unwrap().to_string();
+        assert!(guest.contains("did not come: 1"), "{guest}");
+    });
+}
+
+#[test]
+fn a_group_at_another_meeting_lets_its_ranks_wait_and_refuses_strangers() {
+    let (roll, mut reserves) = group(2);
+    let (second, first) = (reserves.pop().unwrap(), reserves.pop().unwrap());
+    let port = roll.meets[0].port();
+    let (own, other) = (roll.clone(), Roll { rank: 1, ..roll.clone() });
+    std::thread::scope(|scope| {
+        let host = scope.spawn(move || {
+            let long = Duration::from_secs(60);
+            own.split(first, listens(0), 0, (Some(1), 0), long).unwrap().unwrap()
+        });
+        let join = |job: &str| Join {
+            protocol: PROTOCOL.to_owned(),
+            job: job.to_owned(),
+            rank: 1,
+            ranks: 2,
+            listens: listens(1).listens,
+            meets: listens(1).meets,
+            part: None,
+            is_newcomer: false,
+        };
+        let ask = |job: &str| ask(port, &line(&join(job)));
+        let own = "lacuna-group/000000000000004d";
+        for job in [own, &format!("{own}/split/1")] {
+            assert!(matches!(ask(job), Some(Answer::Later { .. })), "{job}");
+        }
+        for job in ["", "lacuna-group/0", "lacuna-group/000000000000004e/split/0", "lacuna-group/"]
+        {
+            assert!(matches!(ask(job), Some(Answer::Refused { .. })), "{job}");
+        }
+        let newcomer = Join { is_newcomer: true, ..join(own) };
+        assert!(matches!(super::tests::ask(port, &line(&newcomer)), Some(Answer::Later { .. })));
+        let long = Duration::from_secs(60);
+        let guest = other.split(second, listens(1), 0, (Some(1), 0), long).unwrap().unwrap();
+        let host = host.join().unwrap();
+        assert_eq!((host.group, host.rank, guest.rank), (guest.group, 0, 1));
+    });
+}
+
+#[test]
+fn newcomers_come_behind_those_that_are_left_and_need_their_job() {
+    let (roll, mut reserves) = group(3);
+    let port = free_port();
+    // Rank 1 is gone.
+    drop(reserves.remove(1));
+    let newcomers =
+        Newcomers { at: format!("127.0.0.1:{port}"), count: 2, job: "a run".to_owned() };
+    let long = Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        let joining = |job: &str, timeout, listens| {
+            // The first place is nobody's.
+            let meeting = Meeting::joining(&format!("127.0.0.1:1, 127.0.0.1:{port}"));
+            Meeting { job: job.to_owned(), timeout, ..meeting }.meet(listens)
+        };
+        let first = scope.spawn(move || joining("a run", long, listens(7)).unwrap());
+        let second = scope.spawn(move || joining("a run", long, listens(7)).unwrap());
+        let stranger = scope
+            .spawn(move || joining("another", Duration::from_secs(5), listens(8)).unwrap_err());
+        let mut left = Vec::new();
+        for (rank, reserve) in [0, 2].into_iter().zip(reserves) {
+            let (roll, newcomers) = (Roll { rank, ..roll.clone() }, newcomers.clone());
+            let places = Places { listens: listens(rank).listens, meets: roll.meets[rank] };
+            left.push(scope.spawn(move || {
+                let gone = [1].into_iter().collect();
+                roll.again(reserve, places, &gone, Some(&newcomers), long).unwrap()
+            }));
+        }
+        let stranger = stranger.join().unwrap().to_string();
+        assert!(stranger.contains("of job \"a run\"") || stranger.contains("nobody answered"));
+        let mut rolls: Vec<Roll> = left.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let mut came = [first.join().unwrap(), second.join().unwrap()];
+        came.sort_unstable_by_key(|roll| roll.rank);
+        rolls.extend(came);
+        for (rank, roll) in rolls.iter().enumerate() {
+            assert_eq!((roll.rank, roll.group), (rank, rolls[0].group));
+            let ports: Vec<u16> = roll.addresses.iter().map(SocketAddr::port).collect();
+            assert_eq!(ports, [1000, 1002, 1007, 1007]);
+        }
+    });
+}
+
+#[test]
+fn a_variable_makes_a_rank_join() {
+    let read = |name| match name {
+        "LACUNA_JOIN" => Some("a:1,b:1".to_owned()),
+        "LACUNA_JOB" => Some("a run".to_owned()),
+        _ => None,
+    };
+    let meeting = Meeting::from_variables(read).unwrap();
+    assert_eq!((meeting.host.as_str(), meeting.job.as_str()), ("a:1,b:1", "a run"));
+    assert_eq!(meeting, Meeting { job: "a run".to_owned(), ..Meeting::joining("a:1,b:1") });
 }

@@ -22,6 +22,21 @@ pub(super) struct Join {
     pub(super) listens: SocketAddr,
     /// Where it would host a meeting of those that are left, likewise.
     pub(super) meets: SocketAddr,
+    /// Which group it wants, where one is split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) part: Option<Part>,
+    /// Whether it was no rank so far; then its rank, and how many there are, do not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_newcomer: bool,
+}
+
+/// What a rank says of itself where a group is split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    /// Ranks of one colour get a group; `None` is in none.
+    pub(super) color: Option<u64>,
+    /// They are ordered by this, and then by their ranks.
+    pub(super) key: i64,
 }
 
 /// What the host answers, once all are there or at once.
@@ -36,6 +51,12 @@ pub(super) enum Answer {
         meets: Vec<SocketAddr>,
     },
     Refused {
+        reason: String,
+    },
+    /// Of a rank without a colour, where a group is split.
+    Apart,
+    /// Not in this meeting, but perhaps in the next one.
+    Later {
         reason: String,
     },
 }
