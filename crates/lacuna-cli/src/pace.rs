@@ -43,7 +43,7 @@ impl PaceArgs {
     }
 }
 
-fn parser() -> impl TypedValueParser<Value = ControllerKind> {
+pub(crate) fn parser() -> impl TypedValueParser<Value = ControllerKind> {
     let values = TABLE.iter().map(|entry| PossibleValue::new(entry.name).help(entry.summary));
     PossibleValuesParser::new(values).try_map(|name| {
         let entry = TABLE.iter().find(|entry| entry.name == name);

@@ -68,6 +68,72 @@ fn a_lossy_path_is_repaired_or_what_is_missing_is_told() {
 }
 
 #[test]
+fn encoded_operations_are_right_within_rounding() {
+    for (op, types) in [
+        ("all-reduce", "--type bf16 --reduce average"),
+        ("reduce-scatter", "--type f16"),
+        ("all-gather", ""),
+        ("broadcast", ""),
+        ("reduce", ""),
+    ] {
+        let line = format!("bench --ranks 3 --op {op} {types} -b 3000 -e 300000 -f 100 -n 2 -w 1");
+        for row in rows(&format!("{line} --encode hadamard:16")) {
+            assert_eq!((&row["op"], &row["wrong"]), (&op.into(), &0.into()));
+            assert_eq!(row["encode"], "hadamard:16:1024");
+        }
+    }
+}
+
+#[test]
+fn encoding_spares_the_worst_block_what_losses_do() {
+    let path = "--rate 500mbit --loss 2% -b 2M -e 2M -n 3 -w 1 --mode bounded --budget 5s";
+    let of = |encode: &str| {
+        let row = rows(&format!("bench --ranks 2 {path} {encode}")).remove(0);
+        assert_eq!(row["wrong"], 0, "{row}");
+        let of = |name: &str| row[name].as_f64().expect("a number");
+        (of("relative_mse"), of("relative_mse_worst_block"))
+    };
+    let ((raw, raw_worst), (encoded, encoded_worst)) = (of(""), of("--encode hadamard"));
+    assert!(raw > 0.005 && encoded > 0.2 * raw && encoded < 5.0 * raw, "{raw} and {encoded}");
+    assert!(encoded_worst < 0.5 * raw_worst, "{raw_worst} and {encoded_worst}");
+}
+
+#[test]
+fn losses_of_a_log_are_replayed_with_the_same_missing_ranges_and_results() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let read = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(path(name)).expect("a log");
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+    };
+    for encode in ["", "--encode hadamard"] {
+        let options = format!("-b 300000 -e 600000 -n 2 -w 1 --ranks 3 --mode bounded {encode}");
+        let (log, again) = (path("log"), path("again"));
+        rows(&format!("bench {options} --budget 5s --loss 2% --loss-log {log}"));
+        rows(&format!("bench {options} --budget 30s --replay {log} --loss-log {again}"));
+        let (logged, replayed) = (read("log"), read("again"));
+        // Two sizes, three operations, three ranks.
+        assert_eq!(logged.len(), 18);
+        let order: Vec<_> = logged.iter().map(|line| (&line["operation"], &line["rank"])).collect();
+        assert_eq!((order[4].0.as_u64(), order[4].1.as_u64()), (Some(1), Some(1)));
+        let losses = |line: &Value| {
+            let hops = line["hops"].as_array().expect("receives");
+            hops.iter().map(|hop| hop["lost"].as_array().expect("ranges").len()).sum::<usize>()
+        };
+        assert!(logged.iter().map(losses).sum::<usize>() > 20, "the path loses");
+        assert_eq!(logged, replayed);
+        let gone = run(&format!("bench --ranks 2 --mode bounded --budget 5s --replay {log}.gone"));
+        assert_eq!(gone.status.code(), Some(5));
+        assert_eq!(String::from_utf8_lossy(&gone.stderr).lines().count(), 1, "{gone:?}");
+        // Another run than the one that was logged.
+        let other = run(&format!("bench --ranks 3 --mode bounded --budget 5s --replay {log}"));
+        assert_eq!(other.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&other.stderr).into_owned();
+        assert!(text.contains("with the options of the run that wrote it"), "{text}");
+    }
+}
+
+#[test]
 fn a_line_that_makes_no_sense_says_what_to_do() {
     for (line, part) in [
         ("bench", "--ranks N"),
@@ -77,6 +143,12 @@ fn a_line_that_makes_no_sense_says_what_to_do() {
         ("bench --ranks 2 -b 2M -e 1M", "choose a larger -e"),
         ("bench --loss 1%", "--ranks"),
         ("bench --algorithm star", "use ring"),
+        ("bench --encode haar", "use hadamard[:STRIDE[:BLOCK]]"),
+        ("bench --encode hadamard --type i32", "use f32, f16 or bf16"),
+        ("bench --encode hadamard --reduce max", "use sum or average"),
+        ("bench --encode hadamard --op all-to-all", "use all-reduce"),
+        ("bench --loss-log log", "add --mode bounded"),
+        ("bench --mode bounded --budget 1s --loss-log log --replay log", "use another file"),
         ("bench --mode bounded --budget adaptive:fast", "adaptive:optinic"),
     ] {
         let output = run(line);

@@ -449,8 +449,92 @@ fn nonsense_about_a_lan_is_answered_in_one_line() {
         (&["--topology", "lan", "--hosts", "2", "--", "a", "--", "b", "--", "c"], "3 programs"),
         (&["--topology", "lan", "--hosts", "2", "--loss", "0,0.1", "--", "a"], "no two directions"),
         (&["--topology", "lan", "--hosts", "2", "--csv", "x.csv", "--", "a"], "no time line"),
-        (&["--topology", "ring", "--", "a", "--", "b"], "lan"),
+        (&["--topology", "mesh", "--", "a", "--", "b"], "ring"),
         (&["--hosts", "3", "--", "a", "--", "b"], "--topology lan"),
+    ] {
+        let output = wan(&[&["run"], args].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(part), "{args:?}: {text}");
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn ranks_at_the_sites_of_a_star_and_a_ring_find_each_other_and_reduce() {
+    let lacuna = env!("CARGO_BIN_EXE_lacuna");
+    for topology in ["star", "ring"] {
+        let path = "--hosts 4 --rate 200mbit --rtt 4ms --loss 1e-3 --background 10% \
+                    --background-burst 100us";
+        let bench = "collective bench --json -b 256KiB -e 256KiB -n 3 -w 1";
+        let mut args = vec!["run", "--json", "--topology", topology];
+        args.extend(path.split_whitespace());
+        args.extend(["--", lacuna]);
+        args.extend(bench.split_whitespace());
+        let Some(output) = run(&args) else { return };
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let result = object(&output);
+        assert_eq!(result["topology"], topology);
+        let hosts = result["hosts"].as_array().expect("hosts");
+        assert_eq!((hosts.len(), &hosts[3]["address"]), (4, &"10.77.0.4".into()));
+        let said = hosts[0]["program"]["stdout"].as_str().expect("text");
+        let row: Value = serde_json::from_str(said).expect("one object");
+        assert_eq!((&row["ranks"], &row["wrong"]), (&4.into(), &0.into()), "{row}");
+        let ways = result["ways"].as_array().expect("ways");
+        assert_eq!(ways.len(), 8);
+        let end = if topology == "star" { "switch" } else { "host 2" };
+        assert_eq!((&ways[0]["from"], &ways[0]["to"]), (&"host 1".into(), &end.into()));
+        assert!(ways.iter().all(|way| way["delivered_bytes"].as_u64() > Some(0)), "{result}");
+        assert!(ways.iter().all(|way| way["background_packets"].as_u64() > Some(0)), "{result}");
+    }
+}
+
+#[test]
+fn once_a_rank_has_failed_the_others_are_ended_and_it_is_the_exit_code() {
+    let script = "[ $RANK != 2 ] || exit 9; exec sleep 1000";
+    let args = ["run", "--topology", "star", "--hosts", "4", "--", "sh", "-c", script];
+    let Some(output) = run(&args) else { return };
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(9), "{text}");
+    assert!(text.contains("host 3 sh: exit code 9") && text.contains("host 1 sh: signal 15"));
+}
+
+#[test]
+fn a_ring_that_is_asked_to_end_ends_all_programs() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+        .args(["wan", "run", "--topology", "ring", "--hosts", "3", "--"])
+        .args(["sh", "-c", "echo here; exec sleep 1000"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let heard = stdout.lines().take(3).map_while(Result::ok).count();
+    if heard == 3 {
+        let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(kill.expect("kill(1)").success());
+    }
+    let output = child.wait_with_output().expect("it ends");
+    let text = stderr(&output);
+    if heard == 0 {
+        assert!(text.contains("run as root"), "{text}");
+        eprintln!("skipped: {text}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("host 3 sh: signal 15") && text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn nonsense_about_a_star_or_ring_is_answered_in_one_line() {
+    for (args, part) in [
+        (&["--topology", "star", "--", "a"][..], "needs --hosts"),
+        (&["--topology", "ring", "--hosts", "2", "--", "a"], "3 to 64"),
+        (&["--topology", "ring", "--hosts", "65", "--", "a"], "3 to 64"),
+        (&["--topology", "ring", "--hosts", "3", "--csv", "x.csv", "--", "a"], "no time line"),
+        (&["--topology", "star", "--hosts", "3", "--background", "10%", "--", "a"], "a --rate"),
+        (&["--background", "99%", "--rate", "1gbit", "--", "a", "--", "b"], "up to 95%"),
     ] {
         let output = wan(&[&["run"], args].concat());
         let text = stderr(&output);

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`lowar`] | figures 3 and 9 to 13 of LoWAR |
 //! | [`iwarp`] | figures 5, 6, 8 and 9 of datagram-iWARP |
-//! | [`optinic`] | figure 7 and table 3 of OptiNIC |
+//! | [`optinic`] | figures 2 to 5 and 7 and table 3 of OptiNIC; collective operations in virtual time |
+//! | [`celeris`] | figure 1 of Celeris; rules for the time that an operation gets |
 //! | [`connections`] | reliable connections between two hosts in virtual time |
 //! | [`cells`] | many workloads at once |
 //! | [`outcome`] | the numbers, the paper's statements, how they stand |
@@ -16,9 +17,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod celeris;
 pub mod cells;
+mod collectives;
 pub mod connections;
 pub mod iwarp;
 pub mod lowar;
 pub mod optinic;
 pub mod outcome;
+mod training;

@@ -76,7 +76,7 @@ impl Statement {
     }
 }
 
-/// What of a paper is done again. Written as on command lines: `9`, `table1`.
+/// What of a paper is done again. Written as on command lines: `9`, `table1`, `budgets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
@@ -84,6 +84,35 @@ pub enum Item {
     Figure(u32),
     /// A table, by its number.
     Table(u32),
+    /// What a paper states without a figure or table, by a name.
+    Study(Study),
+}
+
+/// See [`Item::Study`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Study {
+    /// A ring of sites, its operations by the protocol and by the model.
+    Ring,
+    /// Each schedule's time beside the model's.
+    Schedules,
+    /// Rules for the time that an operation gets.
+    Budgets,
+}
+
+impl Study {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ring, Self::Schedules, Self::Budgets];
+
+    /// Its name on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Schedules => "schedules",
+            Self::Budgets => "budgets",
+        }
+    }
 }
 
 impl Display for Item {
@@ -91,13 +120,16 @@ impl Display for Item {
         match self {
             Self::Figure(number) => write!(f, "{number}"),
             Self::Table(number) => write!(f, "table{number}"),
+            Self::Study(study) => f.write_str(study.name()),
         }
     }
 }
 
-/// A text that names neither a figure nor a table.
+/// A text that names nothing that is done again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is neither a figure nor a table: use a number like 9, or table1")]
+#[error(
+    "\"{0}\" is neither a figure nor a table: use a number like 9, or table1; --list names all"
+)]
 pub struct ItemError(String);
 
 impl FromStr for Item {
@@ -105,6 +137,9 @@ impl FromStr for Item {
 
     fn from_str(text: &str) -> Result<Self, ItemError> {
         let number = |digits: &str| digits.parse().map_err(|_| ItemError(text.to_owned()));
+        if let Some(study) = Study::ALL.into_iter().find(|study| study.name() == text) {
+            return Ok(Self::Study(study));
+        }
         match text.strip_prefix("table") {
             Some(digits) => number(digits).map(Self::Table),
             None => number(text).map(Self::Figure),
@@ -119,6 +154,7 @@ impl Item {
         match self {
             Self::Figure(number) => format!("figure {number}"),
             Self::Table(number) => format!("table {number}"),
+            Self::Study(study) => study.name().to_owned(),
         }
     }
 }
@@ -162,7 +198,7 @@ pub struct Rows {
 pub struct Written {
     /// The paper.
     pub paper: &'static str,
-    /// `"figure": 9`, or `"table": 1`.
+    /// `"figure": 9`, `"table": 1`, or `"study": "budgets"`.
     #[serde(flatten)]
     pub item: Item,
     /// Whether real programs were measured, and not virtual time.

@@ -2,10 +2,14 @@
 //! exactly.
 
 use super::What;
-use lacuna_collective::{Collective, Element, Op, Report};
+use lacuna_code::hadamard::{f32_of_bf16, f32_of_f16};
+use lacuna_collective::{Collective, Element, Op};
+use std::ops::Range;
 
 /// Values are less than this.
 const VALUES: usize = 3;
+/// Contributions repeat after so many elements, and so do results.
+const PERIOD: usize = 2 * VALUES;
 
 /// The value of an element of a rank.
 fn value(rank: usize, at: usize) -> usize {
@@ -97,34 +101,121 @@ impl Plan {
         }
     }
 
-    /// Elements that are neither right nor told to lack something.
+    /// Elements that are neither right nor told to lack something; encoded ones are right within rounding.
     pub(super) fn wrong(
         &self,
         (element, op): (Element, Op),
         (rank, ranks): (usize, usize),
         output: &[u8],
-        report: &Report,
+        told: &[Range<usize>],
+        is_encoded: bool,
     ) -> u64 {
-        let mut told = vec![false; self.output];
-        let ranges = report.missing.iter().map(|(range, _)| range).chain(&report.uncertain);
-        for range in ranges {
-            told[range.clone()].fill(true);
+        let mut is_told = vec![false; self.output];
+        for range in told {
+            is_told[range.clone()].fill(true);
         }
-        // Contributions repeat, and so do results.
-        let period = 2 * VALUES;
-        let repeats = !matches!(self.what, What::AllGather | What::AllToAll);
-        let known: Vec<Vec<u8>> = (0..period.min(self.output))
-            .map(|at| bytes(element, self.expected(op, rank, ranks, at)))
-            .collect();
+        let most = VALUES as f64 * if self.is_sum(op) { ranks as f64 } else { 1.0 };
+        let tolerance = most * rounding(element) * 4.0 * (ranks as f64 + 12.0).sqrt();
+        let results = self.results(op, rank, ranks);
+        let known: Vec<Vec<u8>> = results.known.iter().map(|v| bytes(element, *v)).collect();
         let mut wrong = 0;
         for (at, found) in output.chunks_exact(element.size_bytes()).enumerate() {
-            let is_right = match repeats {
-                true => found == known[at % period],
-                false => found == bytes(element, self.expected(op, rank, ranks, at)),
+            let is_right = match known.get(at % PERIOD) {
+                _ if is_encoded => (float(element, found) - results.at(at)).abs() <= tolerance,
+                Some(known) => found == known,
+                None => found == bytes(element, results.at(at)),
             };
-            wrong += u64::from(!is_right && !told[at]);
+            wrong += u64::from(!is_right && !is_told[at]);
         }
         wrong
+    }
+
+    fn results(&self, op: Op, rank: usize, ranks: usize) -> Results<'_> {
+        let repeats = !matches!(self.what, What::AllGather | What::AllToAll);
+        let count = if repeats { PERIOD.min(self.output) } else { 0 };
+        let known = (0..count).map(|at| self.expected(op, rank, ranks, at)).collect();
+        Results { plan: self, op, rank, ranks, known }
+    }
+
+    fn is_sum(&self, op: Op) -> bool {
+        self.collective.reduces() && op == Op::Sum
+    }
+
+    /// How far a result is off, if its elements are floats.
+    pub(super) fn errors(
+        &self,
+        (element, op): (Element, Op),
+        (rank, ranks): (usize, usize),
+        output: &[u8],
+    ) -> Option<Errors> {
+        if !matches!(element, Element::F16 | Element::Bf16 | Element::F32 | Element::F64) {
+            return None;
+        }
+        let mut errors = Errors::default();
+        let size = element.size_bytes();
+        let results = self.results(op, rank, ranks);
+        for (block, found) in output.chunks(ERROR_BLOCK * size).enumerate() {
+            let (mut error, mut of) = (0.0, 0.0);
+            for (at, found) in (block * ERROR_BLOCK..).zip(found.chunks_exact(size)) {
+                let expected = results.at(at);
+                error += (float(element, found) - expected).powi(2);
+                of += expected.powi(2);
+            }
+            errors.square += error;
+            errors.of += of;
+            // A few elements at the end are no block to compare with others.
+            if found.len() == ERROR_BLOCK * size || block == 0 {
+                errors.worst = errors.worst.max(error / of);
+            }
+        }
+        Some(errors)
+    }
+}
+
+/// What the elements of an output have to be.
+struct Results<'p> {
+    plan: &'p Plan,
+    op: Op,
+    rank: usize,
+    ranks: usize,
+    /// The first ones, if the others repeat them.
+    known: Vec<f64>,
+}
+
+impl Results<'_> {
+    fn at(&self, at: usize) -> f64 {
+        let known = self.known.get(at % PERIOD).copied();
+        known.unwrap_or_else(|| self.plan.expected(self.op, self.rank, self.ranks, at))
+    }
+}
+
+/// Elements of a block of which the worst is told: as many as an encoded block has as a rule.
+pub(super) const ERROR_BLOCK: usize = 1024;
+
+/// How far results are off: squared errors, the squares of what they should be, and the worst block's ratio.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Errors {
+    pub(super) square: f64,
+    pub(super) of: f64,
+    pub(super) worst: f64,
+}
+
+/// The largest relative error of a float of this type.
+fn rounding(element: Element) -> f64 {
+    match element {
+        Element::F16 => 1.0 / 2048.0,
+        Element::Bf16 => 1.0 / 256.0,
+        _ => 1.0 / f64::from(1 << 24),
+    }
+}
+
+/// The value of a float.
+fn float(element: Element, bytes: &[u8]) -> f64 {
+    match (element, bytes) {
+        (Element::F16, &[a, b]) => f32_of_f16(u16::from_le_bytes([a, b])).into(),
+        (Element::Bf16, &[a, b]) => f32_of_bf16(u16::from_le_bytes([a, b])).into(),
+        (Element::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).into(),
+        (_, bytes) => f64::from_le_bytes(bytes.try_into().unwrap_or_default()),
     }
 }
 
@@ -164,6 +255,29 @@ fn half(value: f32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_that_lacks_a_contribution_is_wrong_within_rounding_too() {
+        let ranks = 4;
+        for element in [Element::F16, Element::Bf16, Element::F32] {
+            let plan = Plan::new(What::AllReduce, 6000, element.size_bytes(), 0, ranks);
+            let (types, all) = ((element, Op::Sum), (0, ranks));
+            let right: Vec<u8> = (0..plan.output)
+                .flat_map(|at| bytes(element, plan.expected(Op::Sum, 0, ranks, at)))
+                .collect();
+            let mut wrong = right.clone();
+            let size = element.size_bytes();
+            wrong[..size].copy_from_slice(&bytes(element, plan.expected(Op::Sum, 0, 3, 0)));
+            for is_encoded in [false, true] {
+                assert_eq!(plan.wrong(types, all, &right, &[], is_encoded), 0);
+                assert_eq!(plan.wrong(types, all, &wrong, &[], is_encoded), 1);
+                assert_eq!(plan.wrong(types, all, &wrong, &[0..1, 1..1], is_encoded), 0);
+            }
+            let errors = plan.errors(types, all, &wrong).unwrap();
+            assert!(errors.square > 0.9 && errors.of > 100.0 && errors.worst > 0.0);
+            assert_eq!(plan.errors(types, all, &right).unwrap().square, 0.0);
+        }
+    }
 
     #[test]
     fn whole_numbers_are_exact_in_every_type() {

@@ -4,7 +4,8 @@
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
-use std::net::{Ipv4Addr, TcpListener};
+use lacuna_collective::rendezvous::HeldPort;
+use std::net::Ipv4Addr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,8 @@ pub(super) fn start(ranks: u16, output: Output) -> Result<(), Failure> {
     let local = |what: &str, error: std::io::Error| Failure::Local(format!("{what}: {error}"));
     let program =
         std::env::current_exe().map_err(|error| local("cannot find this program", error))?;
-    // Free now; the meeting's host says so if somebody else takes it meanwhile.
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(|error| local("no free port", error))?
-        .port();
+    let held = HeldPort::any(Ipv4Addr::LOCALHOST.into());
+    let held = held.map_err(|error| local("no free port", error))?;
     output.note(&format!("starting {ranks} processes"));
     let mut children = Children(Vec::new());
     for rank in 0..ranks {
@@ -37,7 +35,7 @@ pub(super) fn start(ranks: u16, output: Output) -> Result<(), Failure> {
             .env(CHILD, "1")
             .env("RANK", rank.to_string())
             .env("WORLD_SIZE", ranks.to_string())
-            .env("LACUNA_RENDEZVOUS", format!("127.0.0.1:{port}"))
+            .env("LACUNA_RENDEZVOUS", held.address().to_string())
             .env("LACUNA_JOB", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(out)

@@ -2,18 +2,21 @@
 
 mod data;
 mod local;
+mod losses;
 mod measure;
 mod report;
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
-use crate::{interrupt, modes};
+use crate::{interrupt, modes, pace};
 use clap::{Args, Subcommand, ValueEnum};
 use lacuna::datapath::{Impairment, Loss};
-use lacuna::{Mode, ScopedIp};
-use lacuna_collective::{Algorithm, Element, Op, Rule};
+use lacuna::rc::Repair;
+use lacuna::{ControllerKind, Mode, ScopedIp};
+use lacuna_collective::{Algorithm, Element, Encode, Op, Rule, Transport};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -23,12 +26,20 @@ Examples:
                                                     the same, far apart
   lacuna collective bench --ranks 4 --mode bounded --budget 200ms --rate 1gbit --loss 1%
                                                     in time, with what is there by then
+  lacuna collective bench --ranks 4 --mode bounded --budget 10s --loss 1% -e 1M --encode hadamard
+                                                    the same losses hurt no block much: compare the column
+                                                    \"worst\" with that of a run without --encode
+  lacuna collective bench --ranks 4 --mode bounded --budget adaptive --loss 1% -e 1M --loss-log lost.jsonl
+  lacuna collective bench --ranks 4 --mode bounded --budget 10s -e 1M --replay lost.jsonl
+                                                    logs what each receive lost, then loses the same again
   torchrun --nnodes 4 --no-python lacuna collective bench
                                                     one process per host: RANK, WORLD_SIZE, MASTER_ADDR
                                                     and MASTER_PORT say who and where
 
 Columns are those of nccl-tests: algbw is size / time, busbw what the busiest rank sends and receives
-(all-reduce: algbw x 2 (n - 1) / n). #wrong counts elements that are neither right nor told to be missing.";
+(all-reduce: algbw x 2 (n - 1) / n). #wrong counts elements that are neither right nor told to be missing;
+encoded ones are right within rounding. In time, mse is the squared error of the results over their square, worst that of
+the worst block of 1,024 elements.";
 
 /// Operations between ranks: all-reduce and its kin.
 #[derive(Debug, Args)]
@@ -81,17 +92,41 @@ pub(crate) struct BenchArgs {
     /// How elements are reduced: sum average product min max
     #[arg(long, default_value = "sum", value_parser = reduction)]
     reduce: Op,
-    /// Schedule: ring, doubling, halving, tree, transpose, cube:RADIX, direct [default: by size]
+    /// Schedule: ring, doubling, halving, tree, transpose, cube:RADIX, direct [default: by size and round trips]
     #[arg(long, value_parser = algorithm)]
     algorithm: Option<Algorithm>,
     /// What is done about gaps
     #[arg(long, default_value = "auto", value_parser = modes::parser())]
     mode: Mode,
+    /// What carries messages: sdr, or reliable connections as RDMA cards have them, with go-back-N (rc) or selective
+    /// repeat (rc:sr), to compare
+    #[arg(long, default_value = "sdr", value_parser = transport)]
+    qp: Transport,
+    /// Congestion control; fixed if a --pace is given, else bbr
+    #[arg(long, value_parser = pace::parser(), value_name = "NAME")]
+    cc: Option<ControllerKind>,
+    /// Each rank sends to each other one at this rate, instead of finding one. With another --cc than fixed, only begin at
+    /// it
+    #[arg(long, value_parser = units::rate, value_name = "RATE")]
+    pace: Option<u64>,
     /// Time for an operation, after which it goes on with what is there: a time, or adaptive, which is learned from the
     /// first operations (adaptive:optinic, adaptive:celeris, adaptive:celeris-deviation by these papers' rules); needs
     /// --mode bounded
     #[arg(long, value_parser = limit)]
     budget: Option<Limit>,
+    /// Encode what is sent, so that a lost packet makes many blocks a little wrong instead of zeroing some elements:
+    /// hadamard, hadamard:STRIDE or hadamard:STRIDE:BLOCK, where STRIDE blocks of BLOCK elements share packets [default:
+    /// 64, 1024]; for sums and averages of f32, f16 or bf16, all-gather and broadcast
+    #[arg(long, value_name = "CODE", value_parser = encode)]
+    encode: Option<Encode>,
+    /// Write what each operation lost, as a line of JSON per operation and rank: the byte ranges of each receive, and the
+    /// contributions that the result lacks; needs --budget
+    #[arg(long, value_name = "FILE")]
+    loss_log: Option<PathBuf>,
+    /// Lose the bytes that a log has: the same operations, given by the same options, lose the same ranges, and their
+    /// results are compared; needs --budget, long enough that nothing else is lost
+    #[arg(long, value_name = "FILE", conflicts_with = "loss")]
+    replay: Option<PathBuf>,
     /// Start so many processes on this machine, rather than be one of several
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     ranks: Option<u16>,
@@ -144,11 +179,24 @@ fn limit(text: &str) -> Result<Limit, String> {
     })
 }
 
+fn transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "sdr" => Ok(Transport::Sdr),
+        "rc" | "rc:gbn" => Ok(Transport::Rc(Repair::GoBackN)),
+        "rc:sr" => Ok(Transport::Rc(Repair::SelectiveRepeat)),
+        _ => Err("use sdr, rc or rc:sr".to_owned()),
+    }
+}
+
 fn element(text: &str) -> Result<Element, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
 fn reduction(text: &str) -> Result<Op, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn encode(text: &str) -> Result<Encode, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
@@ -193,6 +241,32 @@ impl BenchArgs {
                 "mode {} repairs nothing and ends nothing: use a reliable mode, or bounded",
                 self.mode
             ));
+        }
+        if self.cc == Some(ControllerKind::Fixed) && self.pace.is_none() {
+            return usage("--cc fixed needs a --pace; or leave it, and bbr finds one".into());
+        }
+        if self.qp != Transport::Sdr && is_bounded {
+            return usage("reliable connections end nothing in time: leave --mode, or --qp".into());
+        }
+        let has_log = self.loss_log.is_some() || self.replay.is_some();
+        if has_log && !is_bounded {
+            let text = "a reliable mode loses nothing: add --mode bounded --budget 10s";
+            return usage(text.into());
+        }
+        if self.loss_log.is_some() && self.loss_log == self.replay {
+            return usage(
+                "--loss-log would overwrite what --replay reads: use another file".into(),
+            );
+        }
+        if let Some(path) = &self.replay {
+            // Once, rather than by each process.
+            let opened = std::fs::File::open(path);
+            opened.map_err(|error| Failure::Local(format!("{}: {error}", path.display())))?;
+        }
+        if let Some(encode) = &self.encode {
+            let plan = data::Plan::new(self.op, 1, self.element.size_bytes(), 0, 1);
+            let check = encode.check(&plan.collective, self.element, self.reduce);
+            check.map_err(|error| Failure::Usage(error.to_string()))?;
         }
         if self.ranks.is_none() && (self.loss > 0.0 || !self.rtt.is_zero()) {
             return usage("only paths of processes that --ranks starts are emulated".into());

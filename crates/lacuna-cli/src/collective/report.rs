@@ -35,8 +35,13 @@ pub(super) struct Row {
     pub(super) reduce: String,
     pub(super) algorithm: String,
     pub(super) ranks: usize,
+    /// What carries long messages.
+    pub(super) qp: String,
     pub(super) mode: String,
+    pub(super) encode: Option<String>,
     pub(super) iterations: u32,
+    /// The first operation of this size, warm-up or not: of the first size, over connections that know nothing.
+    pub(super) first_us: f64,
     pub(super) time_us: Times,
     pub(super) algbw_gbyte_per_s: f64,
     pub(super) busbw_gbyte_per_s: f64,
@@ -46,6 +51,10 @@ pub(super) struct Row {
     pub(super) cut_off_fraction: f64,
     /// Elements of results that lack a contribution, or may.
     pub(super) incomplete_fraction: f64,
+    /// Squared error of the results over their square, and that of the worst block of 1,024 elements; `None`: not checked, or
+    /// not floats.
+    pub(super) relative_mse: Option<f64>,
+    pub(super) relative_mse_worst_block: Option<f64>,
     /// Of the last operation, at rank 0.
     pub(super) budget_us: Option<f64>,
     /// `None`: not checked.
@@ -62,12 +71,17 @@ pub(super) fn bus_factor(what: What, ranks: usize) -> f64 {
     }
 }
 
-pub(super) fn header(output: Output) -> Result<(), Failure> {
+/// `is_in_time`: operations end with what is there, so results have errors.
+pub(super) fn header(output: Output, is_in_time: bool) -> Result<(), Failure> {
     if output.json {
         return Ok(());
     }
+    let errors = match is_in_time {
+        true => format!(" {:>9} {:>9}", "mse", "worst"),
+        false => String::new(),
+    };
     output.line(&format!(
-        "{:>12} {:>12} {:>5} {:>7} {:>10} {:>11} {:>11} {:>11} {:>8} {:>8} {:>9} {:>9} {:>10} {:>7}",
+        "{:>12} {:>12} {:>5} {:>7} {:>10} {:>11} {:>11} {:>11} {:>8} {:>8} {:>9} {:>9}{errors} {:>10} {:>7}",
         "size (B)",
         "count",
         "type",
@@ -91,10 +105,16 @@ impl Row {
             return output.object(self);
         }
         let budget = self.budget_us.map_or("-".to_owned(), |us| format!("{us:.0}"));
+        let errors =
+            match (self.budget_us.is_some(), self.relative_mse, self.relative_mse_worst_block) {
+                (true, Some(error), Some(worst)) => format!(" {error:>9.2e} {worst:>9.2e}"),
+                (true, ..) => format!(" {:>9} {:>9}", "-", "-"),
+                (false, ..) => String::new(),
+            };
         let wrong = self.wrong.map_or("-".to_owned(), |wrong| wrong.to_string());
         let Times { mean, p50, p99, .. } = self.time_us;
         output.line(&format!(
-            "{:>12} {:>12} {:>5} {:>7} {:>10} {mean:>11.1} {p50:>11.1} {p99:>11.1} {:>8.3} {:>8.3} {:>9.2e} {:>9.2e} \
+            "{:>12} {:>12} {:>5} {:>7} {:>10} {mean:>11.1} {p50:>11.1} {p99:>11.1} {:>8.3} {:>8.3} {:>9.2e} {:>9.2e}{errors} \
              {budget:>10} {wrong:>7}",
             self.size_bytes,
             self.count,

@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lacuna_reproduce::cells::Stopped;
 use lacuna_reproduce::cells::{Effort, Lab};
 use lacuna_reproduce::outcome::{Item, Outcome, Rows, Statement, WriteError, Written};
-use lacuna_reproduce::{iwarp, lowar, optinic};
+use lacuna_reproduce::{celeris, iwarp, lowar, optinic};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,11 @@ Examples:
   lacuna reproduce lowar --list         what there is
   lacuna reproduce iwarp 8 9 --full     datagram-iWARP under loss: two minutes
   lacuna reproduce iwarp 7 --live       a broadcast to three receivers, what each has
+  lacuna reproduce optinic 2            what losses do to the accuracy of a training
+  lacuna reproduce optinic 5            collectives in time and with go-back-N, by size
   lacuna reproduce optinic 7            what losses do to encoded tensors
+  lacuna reproduce optinic ring         a ring of four sites, with the protocol's own messages
+  lacuna reproduce celeris budgets      rules for the time that an operation gets
   lacuna reproduce sdr --out sdr        the figures of SDR-RDMA, as lacuna figures draws them";
 
 /// Do a paper's experiments again: our number, the paper's, and whether it holds
@@ -57,8 +61,11 @@ enum Paper {
     Lowar(LowarArgs),
     /// Datagram-iWARP: RDMA without connections; figures 5 to 9, of which 8 and 9 also in virtual time
     Iwarp(IwarpArgs),
-    /// OptiNIC: bounded completion and the Hadamard transform; figure 7 and table 3
-    Optinic(OptinicArgs),
+    /// OptiNIC: bounded completion, collectives, training and the Hadamard transform; figures 2 to 5 and 7, table 3, ring,
+    /// schedules
+    Optinic(VirtualArgs),
+    /// Celeris: operations that end in time; figure 1, budgets
+    Celeris(VirtualArgs),
     /// SDR-RDMA: the same as lacuna figures
     Sdr(FiguresArgs),
     // For runs of --live.
@@ -91,14 +98,14 @@ struct LowarArgs {
 }
 
 #[derive(Debug, Args)]
-struct OptinicArgs {
-    /// Figures and tables of the paper, such as 7 and table3; all if none is given
+struct VirtualArgs {
+    /// Figures, tables and studies, as --list names them; all if none is given
     #[arg(value_name = "FIGURE")]
     items: Vec<Item>,
     /// Folder to write to; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "reproduced")]
     out: PathBuf,
-    /// All losses and 200 patterns each, instead of a coarse grid: some minutes
+    /// More cells, seeds and messages, instead of a coarse grid: some minutes each
     #[arg(long)]
     full: bool,
     /// Only list what there is
@@ -161,6 +168,9 @@ const IWARP: Source = Source {
 const OPTINIC: Source =
     Source { name: "OptiNIC", experiments: &optinic::EXPERIMENTS, live: &[], run: optinic::run };
 
+const CELERIS: Source =
+    Source { name: "Celeris", experiments: &celeris::EXPERIMENTS, live: &[], run: celeris::run };
+
 impl LowarArgs {
     fn is_live(&self) -> bool {
         #[cfg(target_os = "linux")]
@@ -174,7 +184,8 @@ pub(crate) fn run(args: &ReproduceArgs, output: Output) -> Result<(), Failure> {
     match &args.paper {
         Paper::Lowar(args) => reproduce_lowar(args, output),
         Paper::Iwarp(args) => reproduce_iwarp(args, output),
-        Paper::Optinic(args) => reproduce_optinic(args, output),
+        Paper::Optinic(args) => reproduce_virtual(&OPTINIC, args, output),
+        Paper::Celeris(args) => reproduce_virtual(&CELERIS, args, output),
         Paper::Sdr(args) => planner::figures(args, output),
         #[cfg(target_os = "linux")]
         Paper::Tcp(args) => bulk::run(args, output),
@@ -209,13 +220,13 @@ fn reproduce_iwarp(args: &IwarpArgs, output: Output) -> Result<(), Failure> {
     IWARP.all(&items, effort, &args.out, output)
 }
 
-fn reproduce_optinic(args: &OptinicArgs, output: Output) -> Result<(), Failure> {
+fn reproduce_virtual(source: &Source, args: &VirtualArgs, output: Output) -> Result<(), Failure> {
     if args.list {
-        return OPTINIC.list(output);
+        return source.list(output);
     }
-    let items = OPTINIC.chosen(&args.items, false)?;
+    let items = source.chosen(&args.items, false)?;
     let effort = begin(args.full, &args.out)?;
-    OPTINIC.all(&items, effort, &args.out, output)
+    source.all(&items, effort, &args.out, output)
 }
 
 /// Makes the folder, and says how much is to be run.
@@ -229,7 +240,7 @@ impl Source {
     fn list(&self, output: Output) -> Result<(), Failure> {
         let lines = |experiments: &[(Item, &str)]| {
             experiments.iter().try_for_each(|(item, title)| {
-                output.line(&format!("{:>6}  {title}", item.to_string()))
+                output.line(&format!("{:>9}  {title}", item.to_string()))
             })
         };
         lines(self.experiments)?;

@@ -4,7 +4,9 @@ use super::values::{self, Depth, Pair, bytes_in};
 use crate::failure::Failure;
 use crate::units::{self, show_bytes, show_rate, show_time};
 use clap::{Args, Parser};
-use lacuna_wan::{Delay, DelayTrace, Fraction, Loss, WayConfig, parse_losses};
+use lacuna_wan::{
+    Background, Delay, DelayTrace, Fraction, Loss, WayConfig, WayError, parse_losses,
+};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -77,6 +79,13 @@ pub(super) struct Conditions {
     /// Share of packets in which a bit is flipped
     #[arg(long, value_parser = values::shares, value_name = "SHARE")]
     corrupt: Option<Pair<f64>>,
+    /// Share of the rate, in the mean, that others' packets take: bursts at the link's full rate and pauses, each of
+    /// random length, of UDP, which does not give way. They fill the queue, and nobody receives them
+    #[arg(long, value_parser = values::shares, value_name = "SHARE")]
+    background: Option<Pair<f64>>,
+    /// Mean length of the bursts of --background [default: 10ms]
+    #[arg(long, value_parser = values::times, value_name = "TIME")]
+    background_burst: Option<Pair<Duration>>,
     /// What the link charges each packet besides its bytes from the IP header on; the default is
     /// an Ethernet header [default: 14]
     #[arg(long, value_parser = values::overhead, value_name = "BYTES")]
@@ -113,6 +122,8 @@ impl Conditions {
             reorder_delay: new.reorder_delay.or(old.reorder_delay),
             duplicate: new.duplicate.or(old.duplicate),
             corrupt: new.corrupt.or(old.corrupt),
+            background: new.background.or(old.background),
+            background_burst: new.background_burst.or(old.background_burst),
             overhead: new.overhead.or(old.overhead),
             bundle: new.bundle.or(old.bundle),
         }
@@ -135,6 +146,8 @@ impl Conditions {
             && alike(&self.reorder_delay)
             && alike(&self.duplicate)
             && alike(&self.corrupt)
+            && alike(&self.background)
+            && alike(&self.background_burst)
     }
 
     /// The path's configuration to the server and to the client.
@@ -173,6 +186,12 @@ impl Conditions {
             duplicate: share(&self.duplicate),
             corrupt: share(&self.corrupt),
             mark: share(&self.mark),
+            background: of(&self.background, index).filter(|share| *share > 0.0).map(|share| {
+                Background {
+                    share_ppm: (share * 1e6).ceil() as u32,
+                    burst_ns: of(&self.background_burst, index).map_or(Background::BURST_NS, ns),
+                }
+            }),
             mark_above_bytes: of(&self.ecn, index).map(|ecn| depth("ecn", ecn)).transpose()?,
             bundle_ns_max: self.bundle.map(ns),
         };
@@ -181,7 +200,19 @@ impl Conditions {
                 "--ecn needs a --rate: without one nothing waits".to_owned(),
             ));
         }
-        way.validate().map_err(|error| Failure::Usage(error.to_string()))?;
+        way.validate().map_err(|error| {
+            Failure::Usage(match error {
+                WayError::Background { .. } => {
+                    "--background takes shares up to 95%, --background-burst \
+                    10us or more"
+                        .to_owned()
+                }
+                WayError::BackgroundWithoutRate => {
+                    "--background needs a --rate to be a share of".to_owned()
+                }
+                error => error.to_string(),
+            })
+        })?;
         Ok(way)
     }
 
@@ -279,6 +310,10 @@ pub(super) fn describe(way: &WayConfig) -> String {
         if !share.is_never() {
             parts.push(format!("{:.2e} {name}", share.to_f64()));
         }
+    }
+    if let Some(Background { share_ppm, burst_ns }) = way.background {
+        let share = f64::from(share_ppm) / 1e6;
+        parts.push(format!("{share:.2} of the rate taken by others, {} at a time", time(burst_ns)));
     }
     if let Some(above) = way.mark_above_bytes {
         parts.push(format!("marks above {}", show_bytes(above)));
@@ -442,6 +477,17 @@ mod tests {
     }
 
     #[test]
+    fn others_take_a_share_of_the_rate_until_they_are_told_not_to() {
+        let start = conditions(&["--rate=1gbit", "--background=20%,0", "--background-burst=5ms"]);
+        let (ways, course) = course(&start, &[change("2s background=0").unwrap()]).unwrap();
+        let background = Background { share_ppm: 200_000, burst_ns: 5_000_000 };
+        assert_eq!(ways.each_ref().map(|way| way.background), [Some(background), None]);
+        assert_eq!(course[0].ways.each_ref().map(|way| way.background), [None; 2]);
+        let text = describe(&ways[0]);
+        assert!(text.contains("0.20 of the rate taken by others, 5 ms at a time"), "{text}");
+    }
+
+    #[test]
     fn a_lan_has_one_value_of_each() {
         let start = conditions(&["--rate=1gbit", "--rtt=1ms", "--gilbert=0,0.3,1e-4,0.125"]);
         let (way, course) = lan_course(&start, &[change("3s loss=1").unwrap()]).unwrap();
@@ -469,6 +515,8 @@ mod tests {
         }
         for (words, part) in [
             (&["--queue=20ms"][..], "needs a --rate"),
+            (&["--background=0.2"], "needs a --rate"),
+            (&["--background=0.99", "--rate=1gbit"], "up to 95%"),
             (&["--ecn=1MB"], "needs a --rate"),
             (&["--loss=0.9", "--burst=1"], "bursts"),
             (&["--rate=100gbit", "--rtt=2s"], "more than 1073741824"),

@@ -1,8 +1,10 @@
 //! `lacuna wan`: runs two programs in network namespaces that an emulated path joins, or many in those of an
-//! emulated LAN.
+//! emulated LAN, star or ring.
 
 mod conditions;
 mod lan;
+mod many;
+mod network;
 mod programs;
 mod report;
 mod timeline;
@@ -39,7 +41,12 @@ Examples:
                                      a LAN: broadcasts of host 4 reach hosts 1 to 3,
                                      each of which loses by itself
   lacuna wan run --topology lan --hosts 9 -- SERVER -- CLIENT
-                                     a server in host 1, clients in hosts 2 to 9";
+                                     a server in host 1, clients in hosts 2 to 9
+  lacuna wan run --topology star --hosts 4 --rate 1gbit --rtt 20ms --loss 5e-4 \\
+      -- lacuna collective bench -b 16M -e 16M
+                                     four sites, 40 ms from each to each
+  lacuna wan run --topology ring --hosts 4 --rate 1gbit --rtt 25ms --background 30% \\
+      -- python3 train.py            four ranks of PyTorch, others on their links";
 
 const HOSTS: &str = "\
 Hosts: the server's address is 10.77.0.1 (fd77::1), the client's 10.77.0.2
@@ -82,8 +89,28 @@ line behind the host's number; with --quiet as it is.
 Exit code: the first that is not 0 of the last command's programs, in the order
 of hosts; else as above.";
 
+const NETWORK: &str = "\
+A star or a ring (--topology star|ring): hosts 1 to N, with the addresses of a LAN,
+are sites that long paths join. The path's options are for each link, each way of
+which loses, queues and delays by itself:
+  star   a link between each host and a switch in the middle; two values are
+         TO_SWITCH,TO_HOST. From host to host it is two links: twice the --rtt,
+         the losses of both
+  ring   a link between each host and the next, and the last and the first; two
+         values are CLOCKWISE,BACK. Packets for others than neighbours pass the
+         links between, over the shorter way around
+All packets are IP packets that are routed: there are no broadcasts and groups.
+  Commands run as in a LAN: one alone runs in every host. Once one of the last
+command's programs has failed, the others are ended, 5 s later if they have not
+ended by themselves. In their environment is what a LAN has, without a broadcast
+address. There and in a LAN also:
+  RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+                                     as torchrun sets them: a rank in each host
+  GLOO_SOCKET_IFNAME                 the device, for PyTorch
+Exit code: that of the program that failed first; else as above.";
+
 /// Run programs in two hosts on this machine, joined by an emulated long path,
-/// or in many, joined by an emulated LAN.
+/// or in many, joined by an emulated LAN, star or ring.
 ///
 /// Each host is a network namespace. The path between them has a rate, a queue,
 /// a delay, losses and more, each way by itself, for IP packets of any protocol.
@@ -99,8 +126,8 @@ enum WanCommand {
     /// Start a server and a client, or the programs of a LAN, and tell what the path did
     #[command(
         override_usage = "lacuna wan run [OPTIONS] -- SERVER [ARGS] -- CLIENT [ARGS]\n       \
-                          lacuna wan run --topology lan [--hosts N] [OPTIONS] -- PROGRAM [ARGS] [-- PROGRAM [ARGS]]...",
-        after_help = format!("{EXAMPLES}\n\n{HOSTS}\n\n{LAN}\n\n{}", units::HELP)
+                          lacuna wan run --topology lan|star|ring [--hosts N] [OPTIONS] -- PROGRAM [ARGS] [-- PROGRAM [ARGS]]...",
+        after_help = format!("{EXAMPLES}\n\n{HOSTS}\n\n{LAN}\n\n{NETWORK}\n\n{}", units::HELP)
     )]
     Run(RunArgs),
     /// Open a shell in the client's host
@@ -154,6 +181,10 @@ enum Topology {
     Path,
     /// Many hosts, by a switch
     Lan,
+    /// Many sites, each by a long path to a switch in the middle
+    Star,
+    /// Many sites, each by a long path to the next
+    Ring,
 }
 
 #[derive(Debug, Args)]
@@ -163,10 +194,10 @@ struct RunArgs {
     /// How the hosts are joined
     #[arg(long, value_enum, default_value = "path")]
     topology: Topology,
-    /// Hosts of a LAN, 2 to 100; as many as there are commands if not given
+    /// Hosts of a LAN, 2 to 100, or of a star or ring, 3 to 64; as many as there are commands if not given
     #[arg(long, value_parser = units::count(LanConfig::HOSTS), value_name = "N")]
     hosts: Option<u8>,
-    /// The server's command line, --, and the client's; of a LAN the programs of hosts 1, 2, ...
+    /// The server's command line, --, and the client's; of many hosts the programs of hosts 1, 2, ...
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     words: Vec<String>,
 }
@@ -182,21 +213,28 @@ struct ShellArgs {
 
 pub(crate) fn run(args: &WanArgs, output: Output) -> Result<ExitCode, Failure> {
     match &args.command {
-        WanCommand::Run(args) if args.topology == Topology::Lan => {
-            lan::run(&args.path, args.hosts, &args.words, output)
-        }
-        WanCommand::Run(args) => {
-            if args.hosts.is_some_and(|hosts| hosts != 2) {
-                let text = "a path joins two hosts: --hosts is for --topology lan";
-                return Err(Failure::Usage(text.to_owned()));
-            }
-            let (server, client) = split(&args.words)?;
-            run_programs(&args.path, Some(server), client, output)
-        }
+        WanCommand::Run(args) => run_topology(args, output),
         WanCommand::Shell(args) => {
             let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
             let server = (!args.server.is_empty()).then_some(&args.server[..]);
             run_programs(&args.path, server, &[shell], output)
+        }
+    }
+}
+
+fn run_topology(args: &RunArgs, output: Output) -> Result<ExitCode, Failure> {
+    let network = |topology| network::run(topology, &args.path, args.hosts, &args.words, output);
+    match args.topology {
+        Topology::Lan => lan::run(&args.path, args.hosts, &args.words, output),
+        Topology::Star => network(lacuna_wan::Topology::Star),
+        Topology::Ring => network(lacuna_wan::Topology::Ring),
+        Topology::Path => {
+            if args.hosts.is_some_and(|hosts| hosts != 2) {
+                let text = "a path joins two hosts: --hosts is for --topology lan, star and ring";
+                return Err(Failure::Usage(text.to_owned()));
+            }
+            let (server, client) = split(&args.words)?;
+            run_programs(&args.path, Some(server), client, output)
         }
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct WayCounts {
     refused: u64,
     malformed_frames: u64,
     link_local: u64,
+    background_packets: u64,
+    background_dropped: u64,
     queue_bytes_max: u64,
     queue_ms_mean: f64,
     queue_ms_max: f64,
@@ -136,6 +138,8 @@ impl WayCounts {
             refused: counters.refused,
             malformed_frames: counters.malformed_frames,
             link_local: counters.link_local,
+            background_packets: counters.background_packets,
+            background_dropped: counters.background_dropped,
             queue_bytes_max: counters.queue_bytes_max,
             queue_ms_mean: counters.queue_ns_mean() / 1e6,
             queue_ms_max: counters.queue_ns_max as f64 / 1e6,
@@ -213,7 +217,7 @@ pub(super) fn ending(who: &str, ended: &Ended) -> String {
 /// The counters of ways, each with its name; columns of zeros are left out.
 pub(super) fn table(rows: &[(String, &WayCounters)], elapsed_s: f64) -> String {
     type Column = (&'static str, fn(&WayCounters) -> u64);
-    const COUNTS: [Column; 9] = [
+    const COUNTS: [Column; 11] = [
         ("lost", |counters| counters.lost),
         ("dropped in queue", |counters| counters.queue_dropped),
         ("dropped for memory", |counters| counters.held_dropped),
@@ -223,6 +227,8 @@ pub(super) fn table(rows: &[(String, &WayCounters)], elapsed_s: f64) -> String {
         ("corrupted", |counters| counters.corrupted),
         ("refused", |counters| counters.refused),
         ("malformed", |counters| counters.malformed_frames),
+        ("others' packets", |counters| counters.background_packets),
+        ("others' dropped", |counters| counters.background_dropped),
     ];
     let counts: Vec<&Column> =
         COUNTS.iter().filter(|(_, count)| rows.iter().any(|(_, way)| count(way) > 0)).collect();
