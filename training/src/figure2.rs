@@ -2,9 +2,10 @@
 //!
 //! Every cell is run with the same seeds: the same start and the same batches as the lossless run that it is
 //! compared with, and the same packets lost with the transform as without. Seeds are the outer loop, so a run
-//! that is stopped has whole seeds.
+//! that is stopped has whole seeds. If nothing else is said each rank applies what came to it, and parameters are
+//! averaged every 50 steps.
 
-use crate::train::{Model, Network};
+use crate::train::{Model, Network, OF_FIGURES};
 use lacuna_training::statistics::Interval;
 use lacuna_training::task::TaskKind;
 use lacuna_training::trainer::Trained;
@@ -67,7 +68,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for seed in 1..=seeds {
         let task = arguments.model.task(seed)?;
         for cell in &mut cells {
-            let trained = arguments.model.train(&task, cell.network, seed, 0, |_| {})?;
+            let settings = arguments.model.settings(seed, 0, OF_FIGURES);
+            let trained = arguments.model.train(&task, cell.network, &settings, |_| {})?;
             report(arguments, &mut csv, seed, cell.network, &trained)?;
             cell.runs.push(trained);
         }

@@ -56,6 +56,18 @@ impl Parameters {
         self.vars.iter().map(|var| var.elem_count()).collect()
     }
 
+    /// The values that the tensors have.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read.
+    pub fn values(&self) -> Result<Vec<f32>> {
+        let mut values = Vec::with_capacity(self.initial.len());
+        for var in &self.vars {
+            values.extend(var.flatten_all()?.to_vec1::<f32>()?);
+        }
+        Ok(values)
+    }
+
     /// Sets all tensors.
     ///
     /// # Errors

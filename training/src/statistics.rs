@@ -1,4 +1,4 @@
-//! Means of paired differences, with intervals.
+//! Means and quantiles, and means of paired differences with intervals.
 
 /// A mean and half of the width of its 90 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -45,6 +45,19 @@ impl Interval {
     }
 }
 
+/// The mean; not a number if there are no values.
+#[must_use]
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The smallest value that at least this share of the values does not exceed; not a number if there are none.
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (share * values.len() as f64).ceil() as usize;
+    values.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +68,14 @@ mod tests {
         let interval = Interval::of(&[1.0, 1.0 - 1.5f64.sqrt(), 1.0 + 1.5f64.sqrt(), 1.0]);
         assert!((interval.mean - 1.0).abs() < 1e-12);
         assert!((interval.half - 1.1765).abs() < 1e-9, "{interval:?}");
+    }
+
+    #[test]
+    fn quantiles_are_values_that_occur() {
+        let mut values = [4.0, 1.0, 3.0, 2.0];
+        let found = [0.0, 0.25, 0.5, 0.51, 0.99, 1.0].map(|share| quantile(&mut values, share));
+        assert_eq!(found, [1.0, 1.0, 2.0, 3.0, 4.0, 4.0]);
+        assert!(quantile(&mut [], 0.5).is_nan() && mean(&[]).is_nan());
     }
 
     #[test]

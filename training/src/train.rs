@@ -27,12 +27,16 @@ pub(crate) struct Model {
     /// The highest rate of learning [default: 0.05 with momentum, 0.002 with adam].
     #[arg(long)]
     pub(crate) rate: Option<f32>,
-    /// Each rank applies what came to it, instead of all the same.
-    #[arg(long)]
+    /// Each rank applies what came to it [default of the figures].
+    #[arg(long, conflicts_with = "same")]
     pub(crate) own: bool,
-    /// With --own: parameters are averaged exactly each so many steps; 0 is never.
-    #[arg(long, default_value_t = 0, requires = "own")]
-    pub(crate) resync: usize,
+    /// All ranks apply the same, as when reduced pieces are sent reliably [default of train].
+    #[arg(long)]
+    pub(crate) same: bool,
+    /// With --own: parameters are averaged exactly each so many steps; 0 is never [default: 50 with the figures, 0 with
+    /// train].
+    #[arg(long, conflicts_with = "same")]
+    pub(crate) resync: Option<usize>,
     /// What sums that lack contributions are divided by.
     #[arg(long, value_enum, default_value = "contributors")]
     pub(crate) divisor: Divisor,
@@ -80,7 +84,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for seed in arguments.seed..arguments.seed + arguments.seeds {
         let task = arguments.model.task(seed)?;
         eprintln!("seed {seed}: {} parameters", task.initial().len());
-        let trained = arguments.model.train(&task, network, seed, arguments.every, |point| {
+        let settings = arguments.model.settings(seed, arguments.every, Replicas::Same);
+        let trained = arguments.model.train(&task, network, &settings, |point| {
             if arguments.json {
                 println!("{}", serde_json::json!({ "seed": seed, "network": network, "point": point }));
             }
@@ -103,6 +108,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Replicas of the figures, if nothing else is said: each rank applies what came to it, and parameters are averaged
+/// every 50 steps, as with groups that end operations in time.
+pub(crate) const OF_FIGURES: Replicas = Replicas::Own { resync_every: 50 };
+
+/// Whether the batch can be shared.
+pub(crate) fn check(settings: &Settings) -> anyhow::Result<()> {
+    let Settings { ranks, batch, steps, .. } = *settings;
+    anyhow::ensure!(steps > 0, "nothing to train: --steps is at least 1");
+    anyhow::ensure!(
+        ranks > 0 && batch > 0 && batch.is_multiple_of(ranks),
+        "a batch of {batch} cannot be shared equally by {ranks} ranks: choose a multiple for --batch",
+    );
+    Ok(())
+}
+
 impl Model {
     /// The data, and a model that starts as the seed says.
     pub(crate) fn task(&self, seed: u64) -> anyhow::Result<Task> {
@@ -114,33 +134,39 @@ impl Model {
         &self,
         task: &Task,
         network: Network,
-        seed: u64,
-        evaluate_every: usize,
+        settings: &Settings,
         on_point: impl FnMut(&Point),
     ) -> anyhow::Result<Trained> {
-        let settings = self.settings(seed, evaluate_every);
-        anyhow::ensure!(
-            self.ranks > 0 && settings.batch.is_multiple_of(self.ranks),
-            "a batch of {} cannot be shared equally by {} ranks",
-            settings.batch,
-            self.ranks
-        );
-        let mut exchange = self.exchange(task, network, seed)?;
-        train(task, &mut *exchange, &settings, on_point)
+        check(settings)?;
+        let mut exchange = self.exchange(task, network, settings.seed)?;
+        train(task, &mut *exchange, settings, on_point)
     }
 
-    pub(crate) fn settings(&self, seed: u64, evaluate_every: usize) -> Settings {
+    /// What ranks apply, where `usual` is meant if nothing is said.
+    fn replicas(&self, usual: Replicas) -> Replicas {
+        let resync_every = self.resync.unwrap_or(match usual {
+            Replicas::Own { resync_every } => resync_every,
+            Replicas::Same => 0,
+        });
+        match usual {
+            _ if self.same => Replicas::Same,
+            Replicas::Same if !self.own && self.resync.is_none() => Replicas::Same,
+            _ => Replicas::Own { resync_every },
+        }
+    }
+
+    /// How it is trained; `usual` are the replicas that are meant if nothing is said.
+    pub(crate) fn settings(&self, seed: u64, evaluate_every: usize, usual: Replicas) -> Settings {
         let is_text = self.task == TaskKind::Text;
         let rule = self.optimizer.unwrap_or(if is_text { Rule::Adam } else { Rule::Momentum });
         let rate = if rule == Rule::Adam { 0.002 } else { 0.05 };
-        let resync_every = self.resync;
         Settings {
             ranks: self.ranks,
             batch: self.batch.unwrap_or(if is_text { 16 } else { 64 }),
             steps: self.steps.unwrap_or(if is_text { 600 } else { 300 }),
             rule,
             rate: self.rate.unwrap_or(rate),
-            replicas: if self.own { Replicas::Own { resync_every } } else { Replicas::Same },
+            replicas: self.replicas(usual),
             evaluate_every,
             seed,
         }

@@ -1,16 +1,18 @@
 //! Models, with gradients by automatic differentiation.
 
 mod perceptron;
+mod split;
 mod transformer;
 
 pub use perceptron::Perceptron;
+pub use split::{Seen, Split, SplitError};
 pub use transformer::{Shape, Transformer};
 
 use crate::parameters::Parameters;
 use candle_core::{Result, Tensor};
 
 /// A model that scores classes.
-pub trait Model {
+pub trait Model: Send + Sync {
     /// What is learned.
     fn parameters(&self) -> &Parameters;
 

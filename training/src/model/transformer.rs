@@ -29,6 +29,19 @@ impl Shape {
     pub fn usual(alphabet: usize) -> Self {
         Self { alphabet, context: 64, width: 128, heads: 4, layers: 3 }
     }
+
+    /// About 1.4 million parameters.
+    #[must_use]
+    pub fn wide(alphabet: usize) -> Self {
+        Self { width: 192, ..Self::usual(alphabet) }
+    }
+
+    /// How many parameters a transformer of this shape has.
+    #[must_use]
+    pub fn parameters(self) -> usize {
+        let Self { alphabet, context, width, layers, .. } = self;
+        (2 * alphabet + context + 1) * width + layers * (12 * width + 2) * width
+    }
 }
 
 /// The model.
@@ -86,10 +99,7 @@ impl Transformer {
         let layers = layers.collect::<Result<_>>()?;
         let last_norm = parameters.constant(&[width], 1.0)?;
         let scores = parameters.normal(&[width, alphabet], deviation, random)?;
-        let mask: Vec<f32> = (0..context * context)
-            .map(|at| if at % context > at / context { -1e9 } else { 0.0 })
-            .collect();
-        let mask = Tensor::from_vec(mask, (context, context), &Device::Cpu)?;
+        let mask = mask(context)?;
         Ok(Self { shape, parameters, characters, places, layers, last_norm, scores, mask })
     }
 
@@ -129,7 +139,15 @@ impl Model for Transformer {
     }
 }
 
-fn softmax(values: &Tensor) -> Result<Tensor> {
+/// 0 where a character may look, very negative where it may not: behind itself.
+pub(super) fn mask(context: usize) -> Result<Tensor> {
+    let mask: Vec<f32> = (0..context * context)
+        .map(|at| if at % context > at / context { -1e9 } else { 0.0 })
+        .collect();
+    Tensor::from_vec(mask, (context, context), &Device::Cpu)
+}
+
+pub(super) fn softmax(values: &Tensor) -> Result<Tensor> {
     // The largest is taken off against overflow only: the result does not depend on it.
     let largest = values.max_keepdim(D::Minus1)?.detach();
     let powers = values.broadcast_sub(&largest)?.exp()?;
@@ -137,7 +155,7 @@ fn softmax(values: &Tensor) -> Result<Tensor> {
 }
 
 /// By the root of the mean square (Zhang and Sennrich, 2019).
-fn norm(values: &Tensor, gain: &Tensor) -> Result<Tensor> {
+pub(super) fn norm(values: &Tensor, gain: &Tensor) -> Result<Tensor> {
     let square = (values.sqr()?.mean_keepdim(D::Minus1)? + 1e-5)?;
     values.broadcast_div(&square.sqrt()?)?.broadcast_mul(gain)
 }

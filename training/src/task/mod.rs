@@ -17,6 +17,7 @@ pub use text::Text;
 use crate::model::{Model, Perceptron, Shape, Transformer};
 use crate::random::{Random, Stream};
 use candle_core::{Device, Result, Tensor};
+use std::sync::Arc;
 
 /// Examples that are evaluated at once.
 const EVALUATED_AT_ONCE: usize = 500;
@@ -61,9 +62,13 @@ pub struct Quality {
     pub accuracy: f64,
 }
 
+type NewModel = dyn Fn(u64) -> Result<Box<dyn Model>> + Send + Sync;
+
 /// Data and a model.
 pub struct Task {
     model: Box<dyn Model>,
+    /// Makes another model from a seed.
+    new_model: Arc<NewModel>,
     inputs: Tensor,
     targets: Tensor,
     test_inputs: Tensor,
@@ -83,7 +88,7 @@ impl Task {
     /// # Errors
     /// When a tensor cannot be made.
     pub fn new(kind: TaskKind, size: DataSize, data_seed: u64, seed: u64) -> Result<Self> {
-        let mut random = Random::new(seed, Stream::Parameters);
+        let start = |seed| Random::new(seed, Stream::Parameters);
         match kind {
             TaskKind::Glyphs => {
                 let glyphs = Glyphs::new(data_seed);
@@ -92,38 +97,73 @@ impl Task {
                     let pixels = Tensor::from_vec(pixels, (count, PIXELS), &Device::Cpu)?;
                     Ok((pixels, Tensor::from_vec(classes, (count, 1), &Device::Cpu)?))
                 };
-                let model = Perceptron::new(&[PIXELS, 1024, 768, CLASSES], &mut random)?;
-                let training = set(Stream::Training, size.training)?;
-                let test = set(Stream::Test, size.test)?;
-                Ok(Self::with(Box::new(model), training, test, size.training))
-            }
-            TaskKind::Text => {
-                let text = Text::new(data_seed);
-                let shape = Shape::usual(text.alphabet());
-                let set = |stream, count: usize| -> Result<(Tensor, Tensor)> {
-                    let length = shape.context;
-                    let characters = text.characters(data_seed, stream, count * length + 1);
-                    let of = |from: usize| {
-                        let part = characters[from..from + count * length].to_vec();
-                        Tensor::from_vec(part, (count, length), &Device::Cpu)
-                    };
-                    Ok((of(0)?, of(1)?))
+                let new_model = move |seed| {
+                    let widths = [PIXELS, 1024, 768, CLASSES];
+                    Ok(Box::new(Perceptron::new(&widths, &mut start(seed))?) as Box<dyn Model>)
                 };
                 let training = set(Stream::Training, size.training)?;
                 let test = set(Stream::Test, size.test)?;
-                let model = Transformer::new(shape, &mut random)?;
-                Ok(Self::with(Box::new(model), training, test, size.training))
+                Self::with((Arc::new(new_model), seed), training, test, size.training)
+            }
+            TaskKind::Text => {
+                let text = Text::new(data_seed);
+                Self::of_text(&text, Shape::usual(text.alphabet()), size, (data_seed, seed))
             }
         }
     }
 
+    /// The next character of a language, by a transformer of a shape; the data's seed, and that of its start.
+    ///
+    /// # Errors
+    /// When a tensor cannot be made.
+    pub fn of_text(
+        text: &Text,
+        shape: Shape,
+        size: DataSize,
+        (data_seed, seed): (u64, u64),
+    ) -> Result<Self> {
+        let set = |stream, count: usize| -> Result<(Tensor, Tensor)> {
+            let length = shape.context;
+            let characters = text.characters(data_seed, stream, count * length + 1);
+            let of = |from: usize| {
+                let part = characters[from..from + count * length].to_vec();
+                Tensor::from_vec(part, (count, length), &Device::Cpu)
+            };
+            Ok((of(0)?, of(1)?))
+        };
+        let training = set(Stream::Training, size.training)?;
+        let test = set(Stream::Test, size.test)?;
+        let new_model = move |seed| {
+            let random = &mut Random::new(seed, Stream::Parameters);
+            Ok(Box::new(Transformer::new(shape, random)?) as Box<dyn Model>)
+        };
+        Self::with((Arc::new(new_model), seed), training, test, size.training)
+    }
+
     fn with(
-        model: Box<dyn Model>,
+        (new_model, seed): (Arc<NewModel>, u64),
         (inputs, targets): (Tensor, Tensor),
         (test_inputs, test_targets): (Tensor, Tensor),
         examples: usize,
-    ) -> Self {
-        Self { model, inputs, targets, test_inputs, test_targets, examples }
+    ) -> Result<Self> {
+        let model = new_model(seed)?;
+        Ok(Self { model, new_model, inputs, targets, test_inputs, test_targets, examples })
+    }
+
+    /// The same data, which are shared, with a model of its own that starts as another seed says.
+    ///
+    /// # Errors
+    /// When a tensor cannot be made.
+    pub fn with_model(&self, seed: u64) -> Result<Self> {
+        Ok(Self {
+            model: (self.new_model)(seed)?,
+            new_model: self.new_model.clone(),
+            inputs: self.inputs.clone(),
+            targets: self.targets.clone(),
+            test_inputs: self.test_inputs.clone(),
+            test_targets: self.test_targets.clone(),
+            examples: self.examples,
+        })
     }
 
     /// Examples to learn from.
@@ -136,6 +176,14 @@ impl Task {
     #[must_use]
     pub fn initial(&self) -> &[f32] {
         self.model.parameters().initial()
+    }
+
+    /// The parameters that the model has.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read.
+    pub fn parameters(&self) -> Result<Vec<f32>> {
+        self.model.parameters().values()
     }
 
     /// Elements of each tensor of the parameters.
