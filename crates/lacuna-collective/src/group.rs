@@ -422,8 +422,9 @@ impl Drop for Operation<'_> {
 fn row(connections: &[Option<Connection>]) -> Vec<u64> {
     let rtt_us = |connection: &Option<Connection>| {
         let Some(connection) = connection else { return 0 };
-        let least = connection.stats().rtt.min_us.map(|us| us as u64);
-        connection.chosen().rtt_us.into_iter().chain(least).min().unwrap_or(0)
+        // What the control connection has measured is of another protocol, which may have another path.
+        let measured = connection.stats().rtt.min_us.map(|us| us as u64);
+        measured.or(connection.chosen().rtt_us).unwrap_or(0)
     };
     let rates = connections.iter().flatten();
     let rate = rates.filter_map(|connection| connection.chosen().rate_bits_per_s).min();

@@ -119,6 +119,27 @@ fn a_lossy_path_changes_nothing_in_the_result() {
 }
 
 /// Reliable connections with go-back-N, over the lossy path.
+/// 20 ms of round trip, which the control connections over loopback do not have.
+fn far(config: &mut GroupConfig) {
+    config.wrap = Some(Arc::new(|number, inner| {
+        let impairment = Impairment { delay_ns: 10_000_000, ..Impairment::default() };
+        Box::new(Impair::new(inner, impairment, u64::from(number) + 1))
+    }));
+}
+
+#[test]
+fn ranks_that_are_far_from_each_other_take_a_schedule_of_few_round_trips() {
+    let count = 1 << 18;
+    let algorithm = |group: &Group| {
+        let collective = Collective::AllReduce { count };
+        let input = floats(group.rank(), count);
+        let buffers = Vectors { output: vec![0; input.len()], input };
+        let kind = (Element::F32, Op::Sum);
+        group.run(&collective, kind, Box::new(buffers), &Options::default()).unwrap().algorithm
+    };
+    assert_eq!(on_all(4, far, algorithm), ["transpose"; 4]);
+}
+
 fn by_rc(config: &mut GroupConfig) {
     config.transport = Transport::Rc(Repair::GoBackN);
     config.wrap = Some(lossy());
