@@ -8,9 +8,10 @@ use crate::kinds::Machine;
 use core::net::SocketAddr;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_proto::qp::QueuePair;
+use lacuna_secure::Association;
 use lacuna_wire::Seal;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// The part under the lock.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Books {
     /// The packets' trailer. Known before the machine is [`Machine::Sdr`], whose geometry has the
     /// same.
     seal: Seal,
+    /// Its keys, once both ends have them. Until then nothing is sent and nothing taken.
+    association: OnceLock<Box<Association>>,
     state: Mutex<State>,
     /// Per channel: all packets before this sequence number were passed to the datapath. Written by
     /// the channel's engine.
@@ -66,6 +69,7 @@ impl Books {
             number,
             qkey,
             seal,
+            association: OnceLock::new(),
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             encode_ns: AtomicU64::new(0),
             without_lanes: AtomicUsize::new(engines),
@@ -92,6 +96,17 @@ impl Books {
     #[inline]
     pub fn seal(&self) -> Seal {
         self.seal
+    }
+
+    /// Sets the keys of a queue pair whose packets are encrypted. Those that were set first stay.
+    pub fn secure(&self, association: Association) {
+        let _ = self.association.set(Box::new(association));
+    }
+
+    /// The keys, if its packets are encrypted and both ends have them.
+    #[inline]
+    pub fn association(&self) -> Option<&Association> {
+        self.association.get().map(|association| &**association)
     }
 
     /// Takes the lock.

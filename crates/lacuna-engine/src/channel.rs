@@ -1,7 +1,9 @@
 //! One channel of an engine: a datapath with the packets that wait for it.
 
+use crate::books::Books;
 use crate::control_queue::ControlQueue;
 use crate::icrc::IcrcCheck;
+use crate::kinds::seal;
 use crate::packetize::{Packetizer, SentHeader};
 use core::net::SocketAddr;
 use lacuna_burst::Datapath;
@@ -51,8 +53,24 @@ impl Channel {
         bundle
     }
 
-    pub(crate) fn send_control(&mut self, now_ns: u64, to: SocketAddr, packet: &[u8]) {
-        self.control.push(now_ns, &mut *self.datapath, to, packet);
+    /// Sends a control packet of the queue pair with these books.
+    pub(crate) fn send_control(
+        &mut self,
+        now_ns: u64,
+        to: SocketAddr,
+        packet: &[u8],
+        books: &Books,
+    ) {
+        if books.seal().is_secure() && books.association().is_none() {
+            // Both ends do not have the keys yet, so the peer expects nothing.
+            return;
+        }
+        let number = books.number();
+        let packet = self.control.push(now_ns, &mut *self.datapath, to, (number, packet));
+        let sealer = books.association().and_then(|keys| keys.sealer(self.index, now_ns));
+        if let Some(mut sealer) = sealer {
+            seal(&mut sealer, packet);
+        }
     }
 }
 

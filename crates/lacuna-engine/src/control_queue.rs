@@ -6,7 +6,6 @@
 use crate::packetize::Refused;
 use core::net::SocketAddr;
 use lacuna_burst::{Burst, BurstBuffers, Datapath, SendError};
-use lacuna_wire::{Packet, parse};
 
 /// Packets that may wait.
 const PACKETS_MAX: usize = 64;
@@ -16,8 +15,8 @@ const PACKETS_MAX: usize = 64;
 pub(crate) struct ControlQueue {
     to: Option<SocketAddr>,
     bytes: Vec<u8>,
-    /// End of each packet in `bytes`.
-    ends: Vec<usize>,
+    /// End of each packet in `bytes`, and the number of the queue pair that sends it.
+    ends: Vec<(usize, u32)>,
     buffers: BurstBuffers,
     refused: Refused,
 }
@@ -39,20 +38,23 @@ impl ControlQueue {
         &mut self.refused
     }
 
-    /// Adds a packet. Sends those before it first if they have another destination or are too many.
+    /// Adds a packet of a queue pair. Sends those before it first if they have another destination or
+    /// are too many. Returns the bytes that will leave, which may still be changed.
     pub(crate) fn push(
         &mut self,
         now_ns: u64,
         datapath: &mut dyn Datapath,
         to: SocketAddr,
-        packet: &[u8],
-    ) {
+        (number, packet): (u32, &[u8]),
+    ) -> &mut [u8] {
         if self.to != Some(to) || self.ends.len() == PACKETS_MAX {
             self.flush(now_ns, datapath);
             self.to = Some(to);
         }
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(packet);
-        self.ends.push(self.bytes.len());
+        self.ends.push((self.bytes.len(), number));
+        &mut self.bytes[start..]
     }
 
     /// Sends all. Control packets carry state and are repeated, so those that the datapath cannot
@@ -65,7 +67,7 @@ impl ControlQueue {
         burst.refuse_marks();
         let mut start = 0;
         let mut left = self.ends.len();
-        for end in &self.ends {
+        for (end, _) in &self.ends {
             burst.push(&[], &self.bytes[start..*end], &[]);
             start = *end;
         }
@@ -79,13 +81,9 @@ impl ControlQueue {
                 Err(error) => {
                     tracing::debug!(%to, %error, "control packet refused");
                     self.refused.packets += 1;
-                    let at = self.ends.len() - left;
-                    let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-                    let packet = &self.bytes[start..self.ends[at]];
-                    if let SendError::PacketTooLarge { packet_bytes } = error
-                        && let Ok(Packet::Control(header, _)) = parse(packet)
-                    {
-                        self.refused.too_large.push((header.source.queue_pair(), packet_bytes));
+                    let (_, number) = self.ends[self.ends.len() - left];
+                    if let SendError::PacketTooLarge { packet_bytes } = error {
+                        self.refused.too_large.push((number, packet_bytes));
                     }
                     burst.advance(1);
                     left -= 1;
@@ -128,10 +126,10 @@ mod tests {
         let mut here = bind(&network, 1);
         let (mut one, mut other) = (bind(&network, 2), bind(&network, 3));
         let mut queue = ControlQueue::new();
-        queue.push(0, &mut here, one.local_addr(), &[1; 8]);
-        queue.push(0, &mut here, one.local_addr(), &[2; 12]);
+        queue.push(0, &mut here, one.local_addr(), (1, &[1; 8]));
+        queue.push(0, &mut here, one.local_addr(), (1, &[2; 12]));
         assert!(received(&mut one).is_empty());
-        queue.push(0, &mut here, other.local_addr(), &[3; 8]);
+        queue.push(0, &mut here, other.local_addr(), (1, &[3; 8]));
         assert_eq!(received(&mut one), [vec![1; 8], vec![2; 12]]);
         queue.flush(0, &mut here);
         queue.flush(0, &mut here);
@@ -155,7 +153,7 @@ mod tests {
         });
         let mut queue = ControlQueue::new();
         for _ in 0..2 {
-            queue.push(0, &mut here, there.local_addr(), &[1; 8]);
+            queue.push(0, &mut here, there.local_addr(), (1, &[1; 8]));
         }
         queue.flush(0, &mut here);
         assert_eq!((queue.refused().packets, received(&mut there).len()), (1, 1));
@@ -167,7 +165,7 @@ mod tests {
         let (mut here, mut there) = (bind(&network, 1), bind(&network, 2));
         let mut queue = ControlQueue::new();
         for _ in 0..=PACKETS_MAX {
-            queue.push(0, &mut here, there.local_addr(), &[1; 8]);
+            queue.push(0, &mut here, there.local_addr(), (1, &[1; 8]));
         }
         assert_eq!(received(&mut there).len(), PACKETS_MAX);
     }

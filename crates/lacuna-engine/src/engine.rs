@@ -59,6 +59,8 @@ pub struct Engine<T> {
     pub(crate) counters: Arc<Counters>,
     /// Memory of the repair shims of reliable connections: coding units and packets that wait.
     pub(crate) repair_memory: Box<Shared>,
+    /// Where encrypted packets are opened, one at a time.
+    opened: Vec<u8>,
     refused: Refused,
     /// When to query the datapaths' drop counters; `None` if nothing was received since.
     drops_due_ns: Option<u64>,
@@ -92,6 +94,7 @@ impl<T: Time> Engine<T> {
             events: VecDeque::new(),
             counters: Arc::default(),
             repair_memory: Box::default(),
+            opened: Vec::new(),
             refused: Refused::default(),
             drops_due_ns: Some(0),
             drops_counted_ns: 0,
@@ -322,6 +325,7 @@ impl<T: Time> Engine<T> {
             timers: &mut self.timers,
             counters: &self.counters,
             repair_memory: &mut self.repair_memory,
+            opened: &mut self.opened,
             events: &mut self.events,
             on_event,
             untold: None,

@@ -5,6 +5,10 @@
 //! Placing takes no lock. The placed packets are reported to the queue pair under its lock, once
 //! for all packets in a row that go to it, across the batches of one receive call. The engine calls
 //! [`Intake::tell_placed`] after each receive call for the last of them.
+//!
+//! Packets of queue pairs whose packets are encrypted are opened first (`intake/secure.rs`).
+
+mod secure;
 
 use crate::books::State;
 use crate::counters::Counters;
@@ -53,6 +57,8 @@ pub(crate) struct Intake<'e, T> {
     pub(crate) counters: &'e Counters,
     /// Memory of the engine's repair shims.
     pub(crate) repair_memory: &'e mut Shared,
+    /// Where encrypted packets are opened.
+    pub(crate) opened: &'e mut Vec<u8>,
     /// Events noted under a lock.
     pub(crate) events: &'e mut VecDeque<Event>,
     pub(crate) on_event: &'e mut dyn FnMut(Event),
@@ -71,6 +77,10 @@ impl<T: Time> Placer for Intake<'_, T> {
         let mut packets = batch.packets().peekable();
         self.bytes += batch.bytes.len() as u64;
         while let Some(packet) = packets.next() {
+            if let Some(number) = self.locals.secure_destination(packet) {
+                self.take_secure(number, packet, &batch, &mut packets);
+                continue;
+            }
             let cut = match parse_data(packet) {
                 None => self.locals.cut_by_seal(packet),
                 cut => cut,
@@ -205,6 +215,8 @@ impl<T: Time> Intake<'_, T> {
             let checked = match seal {
                 Seal::Icrc => self.icrc.check_any(batch, packet, *identification),
                 Seal::Crc32c => check_crc32c(packet),
+                // Opened before, elsewhere.
+                Seal::Aead => Ok(()),
             };
             match checked {
                 Ok(()) => {

@@ -70,31 +70,49 @@ impl Local {
 
 /// The queue pairs of an engine, indexed by number.
 #[derive(Debug, Default)]
-pub(crate) struct Locals(Vec<Option<Local>>);
+pub(crate) struct Locals {
+    all: Vec<Option<Local>>,
+    /// How many of them have encrypted packets.
+    secure: usize,
+}
 
 impl Locals {
     pub(crate) fn insert(&mut self, local: Local) {
         let index = local.books.number() as usize;
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
+        if self.all.len() <= index {
+            self.all.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(local);
+        self.secure += usize::from(local.books.seal().is_secure());
+        self.all[index] = Some(local);
     }
 
     pub(crate) fn remove(&mut self, number: u32) -> Option<Local> {
-        self.0.get_mut(number as usize)?.take()
+        let local = self.all.get_mut(number as usize)?.take()?;
+        self.secure -= usize::from(local.books.seal().is_secure());
+        Some(local)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Local> {
-        self.0.get_mut(number as usize)?.as_mut()
+        self.all.get_mut(number as usize)?.as_mut()
     }
 
     /// The seal of the queue pair that the packet is for; the default if there is none.
     #[inline]
     pub(crate) fn seal_of(&self, packet: &[u8]) -> Seal {
-        let local = destination(packet).and_then(|qpn| self.0.get(qpn.queue_pair() as usize));
+        let local = destination(packet).and_then(|qpn| self.all.get(qpn.queue_pair() as usize));
         local.and_then(Option::as_ref).map_or(Seal::default(), |local| local.books.seal())
+    }
+
+    /// The number of the queue pair that the packet is for, if its packets are encrypted.
+    #[inline]
+    pub(crate) fn secure_destination(&self, packet: &[u8]) -> Option<u32> {
+        if self.secure == 0 {
+            return None;
+        }
+        let number = destination(packet)?.queue_pair();
+        let local = self.all.get(number as usize)?.as_ref()?;
+        local.books.seal().is_secure().then_some(number)
     }
 
     /// Parses a data packet that `parse_data` refused because its trailer is longer than the common
@@ -107,15 +125,15 @@ impl Locals {
 
     /// Range of all numbers that were ever in use.
     pub(crate) fn numbers(&self) -> Range<u32> {
-        0..self.0.len() as u32
+        0..self.all.len() as u32
     }
 
     /// Prefetches the queue pair that is next: with a thousand of them none is in a cache, and each
     /// of its cache lines would be a miss of its own.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
-        if self.0.len() > FEW_QUEUE_PAIRS
-            && let Some(Some(local)) = self.0.get(number as usize)
+        if self.all.len() > FEW_QUEUE_PAIRS
+            && let Some(Some(local)) = self.all.get(number as usize)
         {
             prefetch_value(&*local.books);
         }

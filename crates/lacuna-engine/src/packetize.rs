@@ -104,7 +104,7 @@ impl Packetizer {
                 burst.refuse_marks();
             }
             burst.offload_trailers(first.run.trailer());
-            fill(&mut burst, &self.queue, self.packets);
+            fill(&mut burst, &self.queue, self.packets, now_ns);
             let mut sent = 0;
             let is_blocked = loop {
                 match datapath.send(now_ns, &burst) {
@@ -161,7 +161,12 @@ fn encode(queue: &VecDeque<QueuedRun>, time: &impl Time) {
 
 /// Fills the burst from the first runs with its destination, ECN marking and kind of trailer.
 /// `waiting`: packets in the queue.
-fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<QueuedRun>, waiting: usize) {
+fn fill<'p>(
+    burst: &mut Burst<'_, 'p>,
+    queue: &'p VecDeque<QueuedRun>,
+    waiting: usize,
+    now_ns: u64,
+) {
     let to = burst.destination();
     for queued in queue {
         if queued.to != to
@@ -170,7 +175,9 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<QueuedRun>, waiting: 
         {
             return;
         }
-        if !queued.run.fill(queued.next, burst, waiting) {
+        let association = queued.books.association();
+        let sealer = association.and_then(|keys| keys.sealer(queued.run.end().0, now_ns));
+        if !queued.run.fill(queued.next, burst, waiting, sealer) {
             return;
         }
     }

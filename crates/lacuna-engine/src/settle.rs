@@ -47,7 +47,7 @@ impl<T: Time> Engine<T> {
             match machine {
                 Machine::Sdr(qp) => settler.settle_sdr(now_ns, qp, addresses, books, had_queued),
                 Machine::Probing(prober, _) => {
-                    settler.serve_prober(now_ns, prober, addresses, number)
+                    settler.serve_prober(now_ns, prober, addresses, books)
                 }
                 Machine::Rc(qp) => settler.settle_rc(now_ns, qp, lanes, books),
                 Machine::Reserved(_) => Settled::NOTHING,
@@ -90,7 +90,7 @@ impl<T: Time> Settler<'_, T> {
         now_ns: u64,
         prober: &mut Prober,
         addresses: &[Option<SocketAddr>],
-        number: u32,
+        books: &Books,
     ) -> Settled {
         let channels = &mut *self.channels;
         loop {
@@ -99,10 +99,10 @@ impl<T: Time> Settler<'_, T> {
             let Some((channel, packet)) = packet else { break };
             let own = channels.iter_mut().find(|own| own.index == channel);
             if let (Some(own), Some(to)) = (own, address(addresses, channel)) {
-                own.send_control(now_ns, to, packet);
+                own.send_control(now_ns, to, packet, books);
             }
         }
-        self.events.push_back(Event::Probed(number));
+        self.events.push_back(Event::Probed(books.number()));
         Settled { due_ns: prober.poll_timeout(), patience: Patience::NONE }
     }
 
@@ -146,7 +146,7 @@ impl<T: Time> Settler<'_, T> {
             for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
                 let Some(to) = address(addresses, channel.index) else { continue };
                 while let Some(packet) = qp.poll_control(now_ns, channel.index, self.writer) {
-                    channel.send_control(now_ns, to, packet);
+                    channel.send_control(now_ns, to, packet, books);
                 }
             }
             due_ns = qp.poll_timeout_on(owned);

@@ -120,6 +120,12 @@ impl<'w> BurstPlacer<'w> {
         self.seal
     }
 
+    /// The remote key that packets for the table have.
+    #[inline]
+    pub fn rkey(&self) -> u32 {
+        self.table.rkey()
+    }
+
     /// Places one packet whose trailer was checked, except for the remote key.
     #[inline]
     pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {

@@ -76,6 +76,19 @@ pub enum PacketError {
         /// From the packet.
         found: u32,
     },
+    /// For a queue pair whose packets are encrypted, and not sealed by its peer: damaged, made by
+    /// somebody else, or for somebody else.
+    #[error("not sealed by the peer")]
+    Forged,
+    /// Sealed by the peer, and came before, or is so late that this is not known any more.
+    #[error("packet {number} came before, or is too late")]
+    Repeated {
+        /// Its number under the seal.
+        number: u64,
+    },
+    /// Sealed with keys that the peer cannot use any more, or yet.
+    #[error("sealed with keys that are over")]
+    Epoch,
 }
 
 impl PacketError {
@@ -92,6 +105,9 @@ impl PacketError {
             Self::Length { .. } => RejectKind::Length,
             Self::Repair { .. } => RejectKind::Repair,
             Self::Trailer { .. } => RejectKind::Trailer,
+            Self::Forged => RejectKind::Forged,
+            Self::Repeated { .. } => RejectKind::Repeated,
+            Self::Epoch => RejectKind::Epoch,
         }
     }
 }
@@ -117,6 +133,12 @@ pub enum RejectKind {
     Repair,
     /// See [`PacketError::Trailer`].
     Trailer,
+    /// See [`PacketError::Forged`].
+    Forged,
+    /// See [`PacketError::Repeated`].
+    Repeated,
+    /// See [`PacketError::Epoch`].
+    Epoch,
 }
 
 impl RejectKind {
@@ -131,9 +153,12 @@ impl RejectKind {
         Self::Length,
         Self::Repair,
         Self::Trailer,
+        Self::Forged,
+        Self::Repeated,
+        Self::Epoch,
     ];
     /// How many kinds there are: the length of a table of counters.
-    pub const COUNT: usize = Self::Trailer.as_index() + 1;
+    pub const COUNT: usize = Self::Epoch.as_index() + 1;
 
     /// Index of this kind's counter, below [`COUNT`](Self::COUNT).
     #[inline]
@@ -155,6 +180,9 @@ impl RejectKind {
             Self::Length => "length",
             Self::Repair => "repair",
             Self::Trailer => "trailer",
+            Self::Forged => "forged",
+            Self::Repeated => "repeated",
+            Self::Epoch => "epoch",
         }
     }
 }

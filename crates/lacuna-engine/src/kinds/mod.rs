@@ -22,15 +22,18 @@ mod copying;
 mod early;
 mod rc;
 pub(crate) mod sdr;
+mod sealed;
 
 pub use early::Early;
 pub use rc::RcLane;
 pub(crate) use rc::{LockedAnswers, RcPackets, RcRun};
+pub(crate) use sealed::seal;
 
 use lacuna_burst::{Burst, TrailerOffload};
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
+use lacuna_secure::association::Sealer;
 use lacuna_wire::{DataHeader, Seal};
 
 /// An engine's exclusive access to the packets of one channel of a queue pair, without a lock.
@@ -209,14 +212,21 @@ impl Run {
     }
 
     /// Adds its packets from `next` on to the burst; `waiting` packets are in the queue. `false`
-    /// once the burst has no room.
+    /// once the burst has no room. The `sealer` is that of a queue pair whose packets are encrypted.
     #[inline]
     pub(crate) fn fill<'p>(
         &'p self,
         next: usize,
         burst: &mut Burst<'_, 'p>,
         waiting: usize,
+        sealer: Option<Sealer<'_>>,
     ) -> bool {
+        if let Some(mut sealer) = sealer {
+            return match self {
+                Self::Sdr(run) => sealed::fill_sdr(run, next, burst, waiting, &mut sealer),
+                Self::Rc(rc) => sealed::fill_rc(rc, next, burst, waiting, &mut sealer),
+            };
+        }
         match self {
             Self::Sdr(run) => sdr::fill(run, next, burst, waiting),
             Self::Rc(rc) => rc::fill(rc, next, burst, waiting),
@@ -231,7 +241,7 @@ impl Run {
 
 fn trailer_of(seal: Seal) -> TrailerOffload {
     match seal {
-        Seal::Crc32c => TrailerOffload::None,
+        Seal::Crc32c | Seal::Aead => TrailerOffload::None,
         Seal::Icrc => TrailerOffload::Icrc,
     }
 }

@@ -60,11 +60,11 @@ impl Wire {
         }
     }
 
-    /// The form with this trailer.
+    /// The form with this trailer. What is encrypted has the short form below.
     #[must_use]
     pub const fn of_seal(seal: Seal) -> Self {
         match seal {
-            Seal::Crc32c => Self::Short,
+            Seal::Crc32c | Seal::Aead => Self::Short,
             Seal::Icrc => Self::Rdma,
         }
     }

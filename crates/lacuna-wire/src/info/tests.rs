@@ -206,8 +206,8 @@ fn a_seal_is_told_only_if_it_is_not_the_default_and_in_a_field_that_must_be_know
     assert_eq!(bytes[BYTES.len()..], [0, 14, 0, 1, 1]);
     assert_eq!(InfoField::Seal.tag() & SKIPPABLE, 0);
     assert_eq!(QpInfo::parse(&bytes), Ok(info));
-    let unknown = [fields(), vec![0, 14, 0, 1, 2]].concat();
-    let error = InfoError::Range { field: InfoField::Seal, found: 2, min: 0, max: 1 };
+    let unknown = [fields(), vec![0, 14, 0, 1, 3]].concat();
+    let error = InfoError::Range { field: InfoField::Seal, found: 3, min: 0, max: 2 };
     assert_eq!(parse_fields(&unknown), Err(error));
 }
 

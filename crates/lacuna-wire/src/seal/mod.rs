@@ -22,6 +22,7 @@
 //! Invariants: a seal covers every byte before its trailer, but for what an ICRC exempts; a trailer
 //! is a whole number of words; its length depends on the seal only.
 
+mod aead;
 mod crc32c;
 mod icrc;
 #[cfg(test)]
@@ -42,6 +43,9 @@ pub enum Seal {
     Crc32c,
     /// The ICRC of RoCEv2, as RDMA cards make and check it; with control packets as CRC32C's.
     Icrc,
+    /// Encryption and authentication, with keys that the two ends alone have. What is here leaves
+    /// room for it.
+    Aead,
 }
 
 /// One line per seal, in the order of the enum.
@@ -58,16 +62,13 @@ pub const SEALS: &[SealEntry] = &[
         bytes: 4,
         summary: "RoCE's ICRC, IP and UDP headers included, as cards check it; finds damage, stops nobody",
     },
+    SealEntry {
+        seal: Seal::Aead,
+        name: "aead",
+        bytes: 20,
+        summary: "encrypted and authenticated: only the peer can read, make or change a packet",
+    },
 ];
-
-/// Length of all seals' trailers, if it is the same.
-const COMMON_BYTES: Option<usize> = {
-    let mut index = 1;
-    while index < SEALS.len() && SEALS[index].bytes == SEALS[0].bytes {
-        index += 1;
-    }
-    if index == SEALS.len() { Some(SEALS[0].bytes) } else { None }
-};
 
 /// Calls a function of the variant's algorithm.
 macro_rules! each {
@@ -79,6 +80,10 @@ macro_rules! each {
             }
             Seal::Icrc => {
                 use icrc::Inner as $arm;
+                $call
+            }
+            Seal::Aead => {
+                use aead::Opened as $arm;
                 $call
             }
         }
@@ -168,6 +173,7 @@ impl Seal {
         while index < SEALS.len() {
             assert!(SEALS[index].seal as usize == index, "the table is in the enum's order");
             assert!(SEALS[index].bytes.is_multiple_of(4), "packets are whole words");
+            assert!(SEALS[index].bytes == SEALS[index].seal.bytes(), "the table and `bytes` agree");
             if SEALS[index].bytes > most {
                 most = SEALS[index].bytes;
             }
@@ -192,10 +198,10 @@ impl Seal {
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
-        // The packet path asks often, and without the table the compiler knows the answer.
-        match COMMON_BYTES {
-            Some(bytes) => bytes,
-            None => self.entry().bytes,
+        // The packet path asks often; without the table it is a comparison.
+        match self {
+            Self::Crc32c | Self::Icrc => 4,
+            Self::Aead => 20,
         }
     }
 
@@ -211,6 +217,14 @@ impl Seal {
     #[must_use]
     pub const fn needs_address(self) -> bool {
         matches!(self, Self::Icrc)
+    }
+
+    /// Whether packets are encrypted, so that the engine has to seal what the protocol has written, and to open
+    /// what it is to read.
+    #[inline]
+    #[must_use]
+    pub const fn is_secure(self) -> bool {
+        matches!(self, Self::Aead)
     }
 
     /// The larger of the two.
@@ -317,6 +331,7 @@ impl Seal {
             Self::Icrc => {
                 out.copy_from_slice(&crate::icrc::inner_without_variant(covered).to_le_bytes());
             }
+            Self::Aead => out.fill(0),
         }
     }
 

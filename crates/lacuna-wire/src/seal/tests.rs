@@ -22,6 +22,11 @@ fn seals() -> impl Iterator<Item = Seal> {
     SEALS.iter().map(|entry| entry.seal)
 }
 
+/// Those that are checked here: encrypted packets are opened before.
+fn seals_of_sums() -> impl Iterator<Item = Seal> {
+    seals().filter(|seal| !seal.is_secure())
+}
+
 fn payload(length: u32) -> Vec<u8> {
     (0..length).map(|i| ((i * 7) >> 3) as u8).collect()
 }
@@ -83,7 +88,7 @@ fn a_seal_is_found_by_its_line() {
 
 #[test]
 fn a_packet_in_one_go_is_the_same_as_in_parts_and_is_read_back() {
-    for seal in seals() {
+    for seal in seals_of_sums() {
         for length in [0, 1, 4, 63, 1000, 1400, 8999] {
             for header in [WRITE, SEND].map(|header| DataHeader { length, ..header }) {
                 let payload = payload(length);
@@ -105,7 +110,7 @@ fn a_packet_in_one_go_is_the_same_as_in_parts_and_is_read_back() {
 
 #[test]
 fn every_flipped_bit_is_noticed_or_makes_another_key() {
-    for seal in seals() {
+    for seal in seals_of_sums() {
         for header in [WRITE, SEND] {
             let packet = whole(seal, &header, &payload(5));
             for bit in 0..packet.len() * 8 {
@@ -137,7 +142,7 @@ fn less_than_a_trailer_is_too_short() {
 
 #[test]
 fn the_layout_is_read_by_the_common_trailer_length_or_the_seals_own() {
-    for seal in seals() {
+    for seal in seals_of_sums() {
         for header in [WRITE, SEND] {
             let payload = payload(5);
             let packet = whole(seal, &header, &payload);
@@ -177,7 +182,7 @@ fn a_packet_has_no_more_room_than_it_needs() {
 
 #[test]
 fn without_an_address_the_key_is_in_the_trailer() {
-    for seal in seals() {
+    for seal in seals_of_sums() {
         let mut packet = whole(seal, &SEND, &payload(5));
         let Ok(Packet::Data(mut header, _)) = seal.parse(&packet) else { unreachable!() };
         assert_eq!(header.rkey, 0);
@@ -193,7 +198,7 @@ fn without_an_address_the_key_is_in_the_trailer() {
 
 #[test]
 fn a_write_has_its_key_in_front() {
-    for seal in seals() {
+    for seal in seals_of_sums() {
         let packet = whole(seal, &WRITE, &payload(5));
         let mut header = WRITE;
         assert_eq!(seal.check(&mut header, &packet), Ok(()));

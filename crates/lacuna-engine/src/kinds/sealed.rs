@@ -1,0 +1,75 @@
+//! Packets of queue pairs whose packets are encrypted: made as of all others, but always copied into the burst, and
+//! sealed there while they are in the cache. Nothing that is not sealed leaves: a packet that cannot be is blank.
+
+use super::copying::has_room;
+use super::rc::{RcPackets, RcRun};
+use lacuna_burst::Burst;
+use lacuna_proto::qp::Transmit;
+use lacuna_secure::HEAD_BYTES;
+use lacuna_secure::association::Sealer;
+use lacuna_wire::pad_bytes;
+
+/// Seals a packet in place, or blanks it: the keys are used up, and the receiver drops it as it drops what is forged.
+pub(crate) fn seal(sealer: &mut Sealer<'_>, packet: &mut [u8]) {
+    if let Err(error) = sealer.seal(packet) {
+        tracing::debug!(%error, "packet not sent");
+        packet.iter_mut().skip(HEAD_BYTES).for_each(|byte| *byte = 0);
+    }
+}
+
+/// Adds the run's packets from `next` on to the burst; `waiting` packets are in the queue. `false` once the burst has
+/// no room.
+pub(super) fn fill_sdr<'p>(
+    run: &'p Transmit,
+    next: usize,
+    burst: &mut Burst<'_, 'p>,
+    waiting: usize,
+    sealer: &mut Sealer<'_>,
+) -> bool {
+    let form = run.seal();
+    for (header, payload) in run.packets_from(next) {
+        let packet_bytes =
+            header.header_bytes() + payload.len() + pad_bytes(payload.len()) + form.bytes();
+        if burst.len() == Burst::PACKETS_MAX || !has_room(burst, packet_bytes, waiting) {
+            return false;
+        }
+        burst.push_whole(packet_bytes, |packet| {
+            form.emit_packet(&header, packet, payload);
+            seal(sealer, packet);
+        });
+    }
+    true
+}
+
+/// The same of a reliable connection.
+pub(super) fn fill_rc<'p>(
+    rc: &'p RcRun,
+    next: usize,
+    burst: &mut Burst<'_, 'p>,
+    waiting: usize,
+    sealer: &mut Sealer<'_>,
+) -> bool {
+    let RcRun { packets, seal: form, .. } = rc;
+    for index in next..rc.len() {
+        let bytes_max = match packets {
+            RcPackets::Run(run) => run.packet_bytes(index) + form.bytes(),
+            RcPackets::Coded(coded) => coded.packet(index).len(),
+        };
+        if burst.len() == Burst::PACKETS_MAX || !has_room(burst, bytes_max, waiting) {
+            return false;
+        }
+        burst.push_up_to(bytes_max, |packet| {
+            let bytes = match packets {
+                // What may not be read any more becomes a refusal, which is shorter.
+                RcPackets::Run(run) => run.emit(index, packet) + form.bytes(),
+                RcPackets::Coded(coded) => {
+                    packet.copy_from_slice(coded.packet(index));
+                    bytes_max
+                }
+            };
+            seal(sealer, &mut packet[..bytes]);
+            bytes
+        });
+    }
+    true
+}
