@@ -233,7 +233,10 @@ fn a_rank_that_is_killed_is_named_by_all_others_and_nobody_hangs() {
 #[test]
 #[ignore = "takes minutes; in .ci/long"]
 fn ranks_that_are_killed_anywhere_are_named_fifty_times() {
-    for round in 0..50_u64 {
+    // Before a release, `LACUNA_KILLS=500`.
+    let rounds = std::env::var("LACUNA_KILLS").map_or(50, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let round: u64 = round;
         let random = (round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let after = Duration::from_micros(random >> 40 & 0x1ffff);
         kill_one((random >> 8) as usize % 4, (random >> 16) as usize % 4, after);
