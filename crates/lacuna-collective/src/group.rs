@@ -7,7 +7,7 @@ use crate::encode::{Asked, Coder, Decoded, Work};
 use crate::error::{GroupError, OperationError};
 use crate::fabric::Sockets;
 use crate::mesh;
-use crate::paths::Paths;
+use crate::paths::{FAR_US, Paths};
 use crate::rendezvous::{Places, Roll};
 use lacuna::controller::ControllerConfig;
 use lacuna::{Classes, Connection, ConnectionConfig, Context, ContextConfig, Listener, Progress};
@@ -141,9 +141,18 @@ impl Group {
         let splits = AtomicU64::new(0);
         let paths = Paths::default();
         let mut group = Self { driver, roll, config, reserve, splits, coder, paths };
-        // What is known from connecting alone is of a time at which this host was busy with much else.
+        // What is known from connecting alone is of a time at which this host was busy with much else. All ranks see the
+        // same rows, so all ask again as often.
         group.gathered(&row(&known))?;
-        group.paths = Paths::new(&group.gathered(&row(&known))?, chunk_bytes);
+        let mut rows = group.gathered(&row(&known))?;
+        for _ in 0..ASKED_AGAIN_MAX {
+            if !rows.iter().any(|row| row.last() == Some(&DOUBTFUL)) {
+                break;
+            }
+            rows = group.gathered(&row(&known))?;
+        }
+        rows.iter_mut().for_each(|row| _ = row.pop());
+        group.paths = Paths::new(&rows, chunk_bytes);
         Ok(group)
     }
 
@@ -418,17 +427,35 @@ impl Drop for Operation<'_> {
     }
 }
 
-/// A rank's round trips in microseconds, by rank, and its least rate: what [`Paths::new`] takes.
+/// How often round trips are gathered again while one is doubtful: over a short path each time is a message, and the
+/// shortest of so many is not one that waited for a busy processor.
+const ASKED_AGAIN_MAX: usize = 10;
+/// What a busy host may add to a round trip. A judgement.
+const BUSY_US: u64 = 10_000;
+/// Behind a row of which a round trip is doubtful.
+const DOUBTFUL: u64 = 1;
+
+/// A rank's round trips in microseconds, by rank, and its least rate: what [`Paths::new`] takes. Behind them, whether one
+/// of the round trips is doubtful: it is that of a far rank, and the control connection knows a near one, or a busy host
+/// can explain it. Of the two, that of the group's own packets counts: the control connection may have another path.
 fn row(connections: &[Option<Connection>]) -> Vec<u64> {
-    let rtt_us = |connection: &Option<Connection>| {
-        let Some(connection) = connection else { return 0 };
-        // What the control connection has measured is of another protocol, which may have another path.
-        let measured = connection.stats().rtt.min_us.map(|us| us as u64);
-        measured.or(connection.chosen().rtt_us).unwrap_or(0)
-    };
+    let (mut row, mut is_doubtful) = (Vec::new(), false);
+    for connection in connections {
+        let Some(connection) = connection else {
+            row.push(0);
+            continue;
+        };
+        let measured_us = connection.stats().rtt.min_us.map(|us| us as u64);
+        let known_us = connection.chosen().rtt_us;
+        let rtt_us = measured_us.or(known_us).unwrap_or(0);
+        let is_near = |us: u64| us < FAR_US;
+        is_doubtful |= !is_near(rtt_us) && (rtt_us < BUSY_US || known_us.is_none_or(is_near));
+        row.push(rtt_us);
+    }
     let rates = connections.iter().flatten();
     let rate = rates.filter_map(|connection| connection.chosen().rate_bits_per_s).min();
-    connections.iter().map(rtt_us).chain([rate.unwrap_or(0)]).collect()
+    row.extend([rate.unwrap_or(0), u64::from(is_doubtful)]);
+    row
 }
 
 /// A count of elements that is the same on all ranks.

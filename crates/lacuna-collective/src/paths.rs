@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// Below so many bytes latency counts, not the rate.
 const SMALL_BYTES: usize = 64 << 10;
 /// A round trip from which on a rank is far: longer than those within a site or a data centre. A judgement.
-const FAR_US: u64 = 1_000;
+pub(crate) const FAR_US: u64 = 1_000;
 /// Rate of a path of which none is known: a usual one between sites. The round trips decide more.
 const RATE_BITS_PER_S: u64 = 1_000_000_000;
 /// What a path loses that nobody has measured.
