@@ -1,0 +1,23 @@
+//! Whom an end believes, and how it proves who it is.
+//!
+//! An end is an Ed25519 key. It shows the public half bare, without a certificate (RFC 7250), and proves in TLS 1.3's
+//! handshake that it has the other half. Both ends do. What makes a key a good one is up to whoever configures it:
+//!
+//! - [`Trust::of_keys`]: it is one of these;
+//! - [`Trust::of_token`]: it is the key that follows from a secret which both ends have;
+//! - [`Trust::judged`]: a function says so, such as one that keeps a file of hosts seen before.
+//!
+//! Keys are agreed on by X25519 together with ML-KEM-768, so what is recorded today is not read by a later quantum
+//! computer; TLS 1.2, session tickets and early data are off.
+//!
+//! No socket, clock or thread here: [`Session`] takes bytes from and gives bytes to whoever has the connection.
+
+pub mod key;
+pub mod session;
+mod tls;
+pub mod token;
+
+pub use key::{HostKey, KeyError, PublicKey};
+pub use session::{Session, SessionError};
+pub use tls::Trust;
+pub use token::{Token, TokenError};

@@ -1,0 +1,188 @@
+//! A TLS session over a stream that somebody else has: a layer between who reads and writes and the stream.
+//!
+//! A session serves one control connection for as long as it lives, and so all connections that use it one after the
+//! other. Each gets a secret of its own ([`Session::secret`], TLS's exporter, RFC 8446, 7.5): both ends count them, so
+//! both know it before a word is said about the connection.
+
+use crate::key::PublicKey;
+use crate::tls::Trust;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, Error, ServerConnection};
+use std::io::{self, BufRead, Read, Write};
+use zeroize::Zeroizing;
+
+/// The most that waits in a session to be written: several of the longest messages of a handshake.
+const WAITING_BYTES_MAX: usize = 64 << 10;
+const LABEL: &[u8] = b"EXPORTER-Lacuna-packets";
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Session {
+    tls: Connection,
+    /// Secrets that were taken.
+    secrets: u64,
+}
+
+/// A session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The stream failed.
+    #[error(transparent)]
+    Stream(#[from] io::Error),
+    /// The peer is not one that this end believes.
+    #[error("the peer's key is not trusted here")]
+    Untrusted,
+    /// The peer does not believe this end.
+    #[error("the peer does not trust this end's key")]
+    Refused,
+    /// The peer speaks no TLS, or not as both ends here do; or somebody has meddled with it.
+    #[error("no secure session: {0}")]
+    Tls(Error),
+}
+
+impl From<Error> for SessionError {
+    fn from(error: Error) -> Self {
+        use rustls::{AlertDescription as Alert, CertificateError};
+        match error {
+            Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                Self::Untrusted
+            }
+            Error::AlertReceived(
+                Alert::AccessDenied | Alert::BadCertificate | Alert::CertificateUnknown,
+            ) => Self::Refused,
+            error => Self::Tls(error),
+        }
+    }
+}
+
+impl Session {
+    /// Of the end that connects.
+    ///
+    /// # Errors
+    /// If TLS cannot begin.
+    pub fn connecting(trust: &Trust) -> Result<Self, SessionError> {
+        // Not sent, and not looked at: the peer is known by its key.
+        let name =
+            ServerName::try_from("lacuna").map_err(|_| Error::General("no name".to_owned()))?;
+        let mut tls = Connection::from(ClientConnection::new(trust.client.clone(), name)?);
+        tls.set_buffer_limit(Some(WAITING_BYTES_MAX));
+        Ok(Self { tls, secrets: 0 })
+    }
+
+    /// Of the end that accepts.
+    ///
+    /// # Errors
+    /// If TLS cannot begin.
+    pub fn accepting(trust: &Trust) -> Result<Self, SessionError> {
+        let mut tls = Connection::from(ServerConnection::new(trust.server.clone())?);
+        tls.set_buffer_limit(Some(WAITING_BYTES_MAX));
+        Ok(Self { tls, secrets: 0 })
+    }
+
+    /// Whether the ends do not know each other yet.
+    #[must_use]
+    pub fn is_handshaking(&self) -> bool {
+        self.tls.is_handshaking()
+    }
+
+    /// Whether it has bytes for the stream.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        self.tls.wants_write()
+    }
+
+    /// The peer's key, once it has proved that it has it.
+    #[must_use]
+    pub fn peer(&self) -> Option<PublicKey> {
+        if self.tls.is_handshaking() {
+            return None;
+        }
+        self.tls.peer_certificates().and_then(|shown| PublicKey::of_der(shown.first()?))
+    }
+
+    /// The secret of the next connection that uses this session.
+    ///
+    /// # Errors
+    /// Before the handshake has ended.
+    pub fn secret(&mut self) -> Result<Zeroizing<[u8; 32]>, SessionError> {
+        let secret = Zeroizing::new([0; 32]);
+        let context = self.secrets.to_be_bytes();
+        let secret = self.tls.export_keying_material(*secret, LABEL, Some(&context))?;
+        self.secrets += 1;
+        Ok(Zeroizing::new(secret))
+    }
+
+    /// Moves what can be moved now: the session's bytes to the stream, and the stream's to the session. Returns whether
+    /// the peer has ended the stream.
+    ///
+    /// # Errors
+    /// When the stream fails, other than by having nothing now; when the peer is not believed, or does not believe this
+    /// end, or what comes is no TLS.
+    pub fn pump(&mut self, stream: &mut (impl Read + Write)) -> Result<bool, SessionError> {
+        self.flush(stream)?;
+        let mut has_ended = false;
+        // What was read and not fetched yet holds up what is behind it.
+        while self.tls.wants_read() && !has_ended {
+            match self.tls.read_tls(stream) {
+                Ok(0) => has_ended = true,
+                Ok(_) => {
+                    let processed = self.tls.process_new_packets();
+                    // Also after an error: the peer is told why.
+                    let flushed = self.flush(stream);
+                    processed?;
+                    flushed?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(has_ended)
+    }
+
+    /// Gives the stream what it takes now of the session's bytes.
+    ///
+    /// # Errors
+    /// When the stream fails.
+    pub fn flush(&mut self, stream: &mut impl Write) -> io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(stream) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches what the peer said. `WouldBlock` if nothing is there.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the stream was cut without a word of the peer.
+    pub fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.tls.reader().read(bytes)
+    }
+
+    /// How much of what the peer said can be fetched at once. `WouldBlock` if nothing is there, 0 if the peer has said
+    /// that nothing follows.
+    ///
+    /// # Errors
+    /// As [`Session::read`].
+    pub fn look(&mut self) -> io::Result<usize> {
+        self.tls.reader().fill_buf().map(<[u8]>::len)
+    }
+
+    /// Has these bytes said to the peer; [`Session::flush`] sends them. Returns how many were taken, none while the ends
+    /// do not know each other.
+    ///
+    /// # Errors
+    /// Never at present.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.tls.is_handshaking() {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => self.tls.writer().write(bytes),
+        }
+    }
+}

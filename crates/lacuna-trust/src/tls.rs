@@ -1,0 +1,214 @@
+//! TLS 1.3 as the control exchange uses it: both ends show a bare key and prove that they have it.
+
+use crate::key::{HostKey, PublicKey};
+use crate::token::Token;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{
+    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::sign::CertifiedKey;
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
+};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// Says whether a key is one to speak with.
+type Judge = dyn Fn(&PublicKey) -> bool + Send + Sync;
+
+/// How an end proves who it is, and whom it believes.
+#[derive(Clone)]
+pub struct Trust {
+    own: PublicKey,
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+impl Trust {
+    /// Believes those who have one of these keys.
+    #[must_use]
+    pub fn of_keys(own: &HostKey, peers: impl IntoIterator<Item = PublicKey>) -> Self {
+        let peers: HashSet<_> = peers.into_iter().collect();
+        Self::judged(own, move |key| peers.contains(key))
+    }
+
+    /// Believes those who have the token.
+    #[must_use]
+    pub fn of_token(token: &Token) -> Self {
+        let own = token.key();
+        Self::of_keys(&own, [own.public()])
+    }
+
+    /// Believes those whose key `judge` finds good. It is asked once for each handshake, before anything that the peer
+    /// says is used.
+    ///
+    /// # Panics
+    /// Never: the provider has what is asked of it.
+    #[must_use]
+    pub fn judged(
+        own: &HostKey,
+        judge: impl Fn(&PublicKey) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let der = own.to_der();
+        let key = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(der.as_slice()));
+        let key = key.expect("an Ed25519 key");
+        let shown = CertificateDer::from(own.public().to_der());
+        let shown = Arc::new(CertifiedKey::new(vec![shown], key));
+        let verifier = Arc::new(Verifier { judge: Arc::new(judge), provider: provider.clone() });
+        let client = ClientConfig::builder_with_provider(provider.clone());
+        let client = client.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
+        let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown.clone()));
+        let mut client = client
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.clone())
+            .with_client_cert_resolver(resolver);
+        client.resumption = Resumption::disabled();
+        // The peer is known by its key, not by a name.
+        client.enable_sni = false;
+        let server = ServerConfig::builder_with_provider(provider);
+        let server = server.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
+        let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown));
+        let mut server = server.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        Self { own: own.public(), client: Arc::new(client), server: Arc::new(server) }
+    }
+
+    /// The key that this end shows.
+    #[must_use]
+    pub fn own(&self) -> PublicKey {
+        self.own
+    }
+}
+
+/// Checks that a peer has the key that it shows, and asks whether that is one to speak with.
+struct Verifier {
+    judge: Arc<Judge>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verifier")
+    }
+}
+
+impl Verifier {
+    fn check(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
+        let key = PublicKey::of_der(shown).ok_or(CertificateError::BadEncoding)?;
+        match (self.judge)(&key) {
+            true => Ok(()),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
+    }
+}
+
+/// TLS 1.2 is off, so nobody asks.
+fn refuse_tls12() -> Result<HandshakeSignatureValid, Error> {
+    Err(Error::General("TLS 1.2 is off".to_owned()))
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        refuse_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        refuse_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
