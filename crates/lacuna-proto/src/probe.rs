@@ -15,23 +15,26 @@ use lacuna_path::rtt::RttEstimator;
 use lacuna_wire::{ControlBody, ControlHeader, ControlWriter, Frame, Probe, ProbeReply, Qpn, Seal};
 use std::collections::VecDeque;
 
-/// Seal of all packets before the ends have agreed on one.
-const SEAL: Seal = Seal::Crc32c;
-/// Largest overhead of a packet beside its payload.
-const DATA_OVERHEAD_BYTES_MAX: usize = SEAL.overhead_bytes_max();
-
 /// Payload sizes tried, largest first: 4 KiB (the paper's, on jumbo frames and
 /// loopback), then what fits Ethernet's 1500 bytes over IPv4 and over IPv6,
 /// common tunnels, and IPv6's smallest link (1280 bytes).
-pub const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
+const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
+
+/// The same for packets with this seal: a longer trailer leaves less room in the packets that just
+/// fit.
+pub fn mtu_candidates(seal: Seal) -> [u32; 5] {
+    let longer = (seal.bytes() - Seal::default().bytes()) as u32;
+    MTU_CANDIDATES.map(|mtu_bytes| if mtu_bytes == 4096 { mtu_bytes } else { mtu_bytes - longer })
+}
 
 /// The candidates that fit an IP packet of `packet_bytes` with `header_bytes` of IP and UDP
 /// headers; the smallest one in any case. All candidates if `packet_bytes` is not known.
-pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u32> {
-    let overhead = header_bytes + DATA_OVERHEAD_BYTES_MAX as u32;
-    let smallest = MTU_CANDIDATES[MTU_CANDIDATES.len() - 1];
+pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32, seal: Seal) -> Vec<u32> {
+    let overhead = header_bytes + seal.overhead_bytes_max() as u32;
+    let candidates = mtu_candidates(seal);
+    let smallest = candidates[candidates.len() - 1];
     let limit = packet_bytes.map_or(u32::MAX, |bytes| bytes.saturating_sub(overhead)).max(smallest);
-    MTU_CANDIDATES.into_iter().filter(|mtu_bytes| *mtu_bytes <= limit).collect()
+    candidates.into_iter().filter(|mtu_bytes| *mtu_bytes <= limit).collect()
 }
 
 /// After the first answer, larger sizes have this many round trips to be answered.
@@ -66,6 +69,8 @@ pub struct Prober {
     local: (u32, u32),
     /// The peer's queue pair and control key.
     peer: (u32, u32),
+    /// The seal of all packets, its own as well as those that are to pass.
+    seal: Seal,
     candidates: Vec<u32>,
     /// Rounds of probes; size n is candidate n.
     rounds: ProbeRounds,
@@ -80,18 +85,19 @@ pub struct Prober {
 
 impl Prober {
     /// Probes from queue pair and key `local` to queue pair and key `peer`, with each of these
-    /// payload sizes, the largest first.
+    /// payload sizes, the largest first, in packets with this seal.
     pub fn new(
         now_ns: u64,
         local: (u32, u32),
         peer: (u32, u32),
         channels: u8,
-        candidates: Vec<u32>,
+        (seal, candidates): (Seal, Vec<u32>),
         probe_timeout_ns: u64,
     ) -> Self {
         Self {
             local,
             peer,
+            seal,
             rounds: ProbeRounds::new(now_ns, channels, candidates.len(), probe_timeout_ns),
             candidates,
             replies: VecDeque::new(),
@@ -160,7 +166,7 @@ impl Prober {
             match frame {
                 Ok(Frame::Probe(probe)) => {
                     let largest = self.largest() as usize;
-                    let is_whole = packet_bytes == largest + DATA_OVERHEAD_BYTES_MAX;
+                    let is_whole = packet_bytes == largest + self.seal.overhead_bytes_max();
                     let heard = self.probed_full.get_mut(usize::from(channel));
                     if let Some(heard) = heard.filter(|heard| is_whole && !**heard) {
                         *heard = true;
@@ -183,7 +189,8 @@ impl Prober {
         // The id tells which probe this answers. The probe must have arrived with its full length.
         let (channel, index) = ((reply.id >> 8) as usize, (reply.id & 0xFF) as usize);
         let Some(candidate) = self.candidates.get(index).copied() else { return };
-        let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES_MAX;
+        let whole =
+            reply.packet_bytes as usize == candidate as usize + self.seal.overhead_bytes_max();
         if !whole || !self.rounds.on_answer(channel, index) {
             return;
         }
@@ -212,7 +219,7 @@ impl Prober {
         self.start(channel, writer);
         let id = u32::from(channel) << 8 | index as u32;
         writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
-        writer.pad_to(self.candidates[index] as usize + DATA_OVERHEAD_BYTES_MAX);
+        writer.pad_to(self.candidates[index] as usize + self.seal.overhead_bytes_max());
         Some((channel, writer.finish()))
     }
 
@@ -224,7 +231,7 @@ impl Prober {
             qkey: self.peer.1,
             source: Qpn::new(self.local.0, channel, 0),
         };
-        writer.start(&header, self.sequence, SEAL);
+        writer.start(&header, self.sequence, self.seal);
     }
 
     /// When to poll again.
@@ -239,6 +246,8 @@ impl Prober {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SEAL: Seal = Seal::Crc32c;
     use lacuna_wire::{Packet, parse};
 
     /// Lets two probers talk over a path that passes packets of up to
@@ -247,8 +256,8 @@ mod tests {
         let mut writer = ControlWriter::new(1200);
         let patience = 1_000_000_000;
         let candidates = || fixed.map_or_else(|| MTU_CANDIDATES.to_vec(), |mtu| vec![mtu]);
-        let mut a = Prober::new(0, (1, 11), (2, 22), 2, candidates(), patience);
-        let mut b = Prober::new(0, (2, 22), (1, 11), 2, candidates(), patience);
+        let mut a = Prober::new(0, (1, 11), (2, 22), 2, (SEAL, candidates()), patience);
+        let mut b = Prober::new(0, (2, 22), (1, 11), 2, (SEAL, candidates()), patience);
         for step in 0..1000u64 {
             let now_ns = step * 5_000_000;
             for turn in 0..2 {
@@ -287,8 +296,9 @@ mod tests {
     #[test]
     fn the_peers_own_probes_of_the_largest_size_settle_it_at_once() {
         let mut writer = ControlWriter::new(1200);
-        let mut prober = Prober::new(0, (1, 11), (2, 22), 2, vec![1436, 1192], 1_000_000_000);
-        let mut peer = Prober::new(0, (2, 22), (1, 11), 2, vec![1436, 1192], 1_000_000_000);
+        let mut prober =
+            Prober::new(0, (1, 11), (2, 22), 2, (SEAL, vec![1436, 1192]), 1_000_000_000);
+        let mut peer = Prober::new(0, (2, 22), (1, 11), 2, (SEAL, vec![1436, 1192]), 1_000_000_000);
         while let Some((channel, packet)) = peer.poll_control(0, |_| true, &mut writer) {
             assert_eq!(prober.outcome(0), ProbeOutcome::Pending, "not all channels were heard");
             let Ok(Packet::Control(_, body)) = parse(packet) else { panic!() };
@@ -304,12 +314,12 @@ mod tests {
 
     #[test]
     fn candidates_fit_the_packet_that_carries_them() {
-        assert_eq!(candidates_within(None, 28), MTU_CANDIDATES);
-        assert_eq!(candidates_within(Some(65_535), 28), MTU_CANDIDATES);
-        assert_eq!(candidates_within(Some(1500), 28), MTU_CANDIDATES[1..]);
-        assert_eq!(candidates_within(Some(1499), 28), MTU_CANDIDATES[2..]);
-        assert_eq!(candidates_within(Some(1500), 48), MTU_CANDIDATES[2..]);
-        assert_eq!(candidates_within(Some(100), 48), [1192]);
+        assert_eq!(candidates_within(None, 28, SEAL), MTU_CANDIDATES);
+        assert_eq!(candidates_within(Some(65_535), 28, SEAL), MTU_CANDIDATES);
+        assert_eq!(candidates_within(Some(1500), 28, SEAL), MTU_CANDIDATES[1..]);
+        assert_eq!(candidates_within(Some(1499), 28, SEAL), MTU_CANDIDATES[2..]);
+        assert_eq!(candidates_within(Some(1500), 48, SEAL), MTU_CANDIDATES[2..]);
+        assert_eq!(candidates_within(Some(100), 48, SEAL), [1192]);
     }
 
     #[test]
@@ -320,7 +330,8 @@ mod tests {
 
     #[test]
     fn rubbish_is_ignored() {
-        let mut prober = Prober::new(0, (1, 11), (2, 22), 1, MTU_CANDIDATES.to_vec(), 1_000);
+        let mut prober =
+            Prober::new(0, (1, 11), (2, 22), 1, (SEAL, MTU_CANDIDATES.to_vec()), 1_000);
         prober.on_control(0, 0, &[1, 2, 3], 3);
         prober.on_control(0, 0, &[0xFF; 200], 200);
         assert_eq!(prober.outcome(0), ProbeOutcome::Pending);

@@ -12,7 +12,8 @@ use crate::thread::{self, ThreadError};
 use lacuna::address::show;
 use lacuna::datapath::{BindError, ends_listener, families};
 use lacuna::{
-    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
+    AcceptedStream, ConnectError, Connection, ConnectionConfig, Context, ContextConfig,
+    ContextError, Listener,
 };
 use lacuna_units::show_count;
 use std::fmt;
@@ -282,7 +283,7 @@ impl Acceptor {
 
     fn start<E: Send + 'static>(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: AcceptedStream,
         serve: Arc<impl Fn(Arrival) -> Served<E> + Send + Sync + 'static>,
         results: Sender<Result<(), E>>,
     ) {

@@ -5,6 +5,7 @@
 //! again. A peer whose hello has arrived gives its place back; the server bounds how many of those
 //! it serves.
 
+use lacuna::AcceptedStream;
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ struct Silent {
 /// An accepted control connection and its place among those without a hello.
 #[derive(Debug)]
 pub struct Arrival {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: AcceptedStream,
     pub(crate) place: Place,
 }
 
@@ -51,7 +52,7 @@ impl Arrivals {
     /// Gives a peer a place. `turn_away` refuses the peer that loses its place, with a reason.
     pub(crate) fn take_in(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: AcceptedStream,
         turn_away: impl FnOnce(&TcpStream, &str),
     ) -> Arrival {
         let again = stream.try_clone().ok();
@@ -117,7 +118,7 @@ mod tests {
             let address = listener.local_addr().expect("bound");
             clients.push(TcpStream::connect(address).expect("it listens"));
             let (stream, peer) = listener.accept().expect("it has come");
-            let arrival = arrivals.take_in(stream, |stream, reason| {
+            let arrival = arrivals.take_in(stream.into(), |stream, reason| {
                 assert_eq!(reason, "2 peers are connecting at once; try again");
                 turned_away.lock().unwrap().push(stream.peer_addr().expect("connected"));
             });

@@ -14,11 +14,14 @@
 //! served first, and accepting is tried again every [`REFUSED_PAUSE`].
 
 use crate::clock::Clock;
+use crate::control::Control;
 use crate::error::ConnectError;
 use crate::handshake::{Incoming, turn_away};
 use crate::readiness::{self, For, source};
 use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, ListenerPool, has_ended};
 use lacuna_datapath::ends_listener;
+use lacuna_secure::End;
+use lacuna_trust::Trust;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -44,6 +47,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct AcceptQueue {
     clock: Clock,
+    /// Whom to believe; `None` if connections are in clear.
+    trust: Option<Trust>,
     peers_max: usize,
     /// Peers without a complete hello, in order of incoming, which is the order of their deadlines.
     silent: VecDeque<Incoming>,
@@ -52,15 +57,16 @@ pub(crate) struct AcceptQueue {
     /// Streams that were given back and not fetched yet.
     pool: Arc<ListenerPool>,
     /// Idle streams from `pool`, with the time since when. Oldest first.
-    idle: VecDeque<(Instant, TcpStream)>,
+    idle: VecDeque<(Instant, Control)>,
     /// Idle streams on which bytes have arrived again.
-    reused: VecDeque<TcpStream>,
+    reused: VecDeque<Control>,
 }
 
 impl AcceptQueue {
-    pub(crate) fn new(clock: Clock, peers_max: usize) -> io::Result<Self> {
+    pub(crate) fn new(clock: Clock, trust: Option<Trust>, peers_max: usize) -> io::Result<Self> {
         Ok(Self {
             clock,
+            trust,
             peers_max,
             silent: VecDeque::new(),
             done: VecDeque::new(),
@@ -86,8 +92,8 @@ impl AcceptQueue {
     ) -> io::Result<Result<Incoming, ConnectError>> {
         let mut was_refused = false;
         loop {
-            while let Some(stream) = self.reused.pop_front() {
-                self.add(stream, timeout);
+            while let Some(control) = self.reused.pop_front() {
+                self.add(control, timeout);
             }
             let taken = self.accept_all(tcp, timeout);
             if let Some(done) = self.done.pop_front() {
@@ -108,8 +114,8 @@ impl AcceptQueue {
         timeout: Duration,
     ) -> io::Result<Option<Result<Incoming, ConnectError>>> {
         self.poll(None, Some(Duration::ZERO))?;
-        while let Some(stream) = self.reused.pop_front() {
-            self.add(stream, timeout);
+        while let Some(control) = self.reused.pop_front() {
+            self.add(control, timeout);
         }
         let taken = self.accept_all(tcp, timeout);
         match (self.done.pop_front(), taken) {
@@ -145,17 +151,17 @@ impl AcceptQueue {
     }
 
     /// The next control connection, new or reused, in blocking mode.
-    pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<TcpStream> {
+    pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<Control> {
         let mut was_refused = false;
         loop {
             let stream = match self.reused.pop_front() {
                 None => self.accept(tcp),
                 again => Ok(again),
             };
-            if let Ok(Some(stream)) = stream {
+            if let Ok(Some(control)) = stream {
                 // Some systems let an accepted socket inherit non-blocking mode.
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
+                control.stream().set_nonblocking(false)?;
+                return Ok(control);
             }
             self.wait_after(tcp, stream.map(drop), &mut was_refused)?;
         }
@@ -164,22 +170,25 @@ impl AcceptQueue {
     /// Accepts all connections that the kernel holds. Bounded by `done`, which the caller empties.
     fn accept_all(&mut self, tcp: &TcpListener, timeout: Duration) -> io::Result<()> {
         while self.done.len() < self.peers_max
-            && let Some(stream) = self.accept(tcp)?
+            && let Some(control) = self.accept(tcp)?
         {
-            self.add(stream, timeout);
+            self.add(control, timeout);
         }
         Ok(())
     }
 
     /// Accepts one connection; `None` if the kernel holds none. A connection that failed in the
     /// kernel's queue is skipped.
-    fn accept(&mut self, tcp: &TcpListener) -> io::Result<Option<TcpStream>> {
+    fn accept(&mut self, tcp: &TcpListener) -> io::Result<Option<Control>> {
         let mut lost = 0;
         loop {
             let error = match tcp.accept() {
                 // The peer reset it while it was queued; Linux reports that only here.
                 Ok((stream, _)) if is_reset(&stream) => continue,
-                Ok((stream, _)) => return Ok(Some(stream)),
+                Ok((stream, _)) => {
+                    let trust = self.trust.as_ref();
+                    return Control::new(stream, trust, End::Accepting).map(Some);
+                }
                 Err(error) => error,
             };
             match AcceptFailure::of(&error) {
@@ -207,8 +216,8 @@ impl AcceptQueue {
     }
 
     /// Begins to read the hello on a stream.
-    fn add(&mut self, stream: TcpStream, timeout: Duration) {
-        match Incoming::new(self.clock, stream, timeout) {
+    fn add(&mut self, control: Control, timeout: Duration) {
+        match Incoming::new(self.clock, control, timeout) {
             Ok(incoming) => self.read_hello(incoming),
             // Reset since it was accepted.
             Err(ConnectError::Unreachable { source, .. })
@@ -238,7 +247,9 @@ impl AcceptQueue {
     fn refuse_oldest(&mut self) {
         let Some(oldest) = self.silent.pop_front() else { return };
         let (peer, limit) = (oldest.peer(), self.peers_max);
-        turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
+        if self.trust.is_none() {
+            turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
+        }
         self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
     }
 
@@ -250,7 +261,13 @@ impl AcceptQueue {
 
     /// Waits as [`Self::wait`], for at most `limit`. Leaves streams in `reused` to the caller.
     fn poll(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
-        self.idle.extend(self.pool.take());
+        for (since, mut control) in self.pool.take() {
+            // A session may have the next hello already: of that no event comes.
+            match control.look() {
+                Ok(1..) => self.reused.push_back(control),
+                _ => self.idle.push_back((since, control)),
+            }
+        }
         let surplus = self.idle.len().saturating_sub(LISTENER_POOL_MAX);
         self.idle.drain(..surplus);
         // Within each queue all have the same timeout, so the front expires first.
@@ -261,6 +278,7 @@ impl AcceptQueue {
         // Rounded up by 1 ms: a wait that ends too early would repeat at once.
         let over = over.into_iter().chain(idle_over).min();
         let over = over.map(|over| over + Duration::from_millis(1));
+        let limit = if self.reused.is_empty() { limit } else { Some(Duration::ZERO) };
         let left = over.into_iter().chain(limit).min();
         let mut ready = self.ready(tcp, left)?.into_iter();
         let (now, now_ns) = (Instant::now(), self.clock.now_ns());
@@ -271,13 +289,13 @@ impl AcceptQueue {
                 self.silent.push_back(incoming);
             }
         }
-        for (since, stream) in std::mem::take(&mut self.idle) {
+        for (since, mut control) in std::mem::take(&mut self.idle) {
             if ready.next() == Some(true) {
-                if !has_ended(&stream) {
-                    self.reused.push_back(stream);
+                if !has_ended(&mut control) {
+                    self.reused.push_back(control);
                 }
             } else if since + LISTENER_IDLE_TIMEOUT > now {
-                self.idle.push_back((since, stream));
+                self.idle.push_back((since, control));
             }
         }
         Ok(())
@@ -287,7 +305,8 @@ impl AcceptQueue {
     /// `silent`, then of `idle`, whether it is readable.
     fn ready(&self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<Vec<bool>> {
         let silent = self.silent.iter().map(Incoming::stream);
-        let streams = silent.chain(self.idle.iter().map(|(_, stream)| stream)).map(source);
+        let streams =
+            silent.chain(self.idle.iter().map(|(_, control)| control.stream())).map(source);
         let count = self.silent.len() + self.idle.len();
         let others = tcp.map(source).into_iter().chain(self.pool.source());
         let all = streams.chain(others).map(|source| (source, For::Reading));
@@ -387,7 +406,7 @@ mod tests {
         let reset = |stream: TcpStream| {
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         };
-        let mut queue = AcceptQueue::new(Clock::new(), 9).unwrap();
+        let mut queue = AcceptQueue::new(Clock::new(), None, 9).unwrap();
         let waiting = connect();
         queue.accept_all(&tcp, TIMEOUT).unwrap();
         assert_eq!(queue.silent.len(), 1);
@@ -398,7 +417,7 @@ mod tests {
         let between = TcpStream::connect(accepting.local_addr().unwrap()).unwrap();
         let (accepted, _) = accepting.accept().unwrap();
         reset(between);
-        queue.add(accepted, TIMEOUT);
+        queue.add(Control::clear(accepted), TIMEOUT);
         let closing = connect();
         let address = closing.local_addr().unwrap();
         drop(closing);
@@ -414,7 +433,7 @@ mod tests {
         tcp.set_nonblocking(true).unwrap();
         let mut peers: Vec<_> =
             (0..3).map(|_| TcpStream::connect(tcp.local_addr().unwrap()).unwrap()).collect();
-        let mut queue = AcceptQueue::new(Clock::new(), 2).unwrap();
+        let mut queue = AcceptQueue::new(Clock::new(), None, 2).unwrap();
         let Err(error) = queue.next(&tcp, TIMEOUT).unwrap() else { panic!("nobody has spoken") };
         let oldest = peers.remove(0);
         let ConnectError::Crowded { peer, limit: 2 } = error else { panic!("{error}") };

@@ -127,7 +127,8 @@ impl Attempt {
                         return None;
                     }
                     ControlFlow::Break(Ok(Connected::Agreed(agreed))) => {
-                        let unwatched = watch.map_or(Ok(()), |w| w.remove_stream(&agreed.control));
+                        let unwatched =
+                            watch.map_or(Ok(()), |w| w.remove_stream(agreed.control.stream()));
                         return Some(unwatched.map(|()| agreed).map_err(not_watched));
                     }
                     ControlFlow::Break(Ok(Connected::Smaller(mtu_bytes))) => {

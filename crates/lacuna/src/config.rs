@@ -199,7 +199,17 @@ impl ConnectionConfig {
             Wire::Rdma if datapath.trailer != TrailerOffload::Icrc => {
                 Err(QueuePairError::Wire { wire: self.wire, datapath: datapath.name })
             }
-            Wire::Short | Wire::Rdma => Ok(()),
+            Wire::Short | Wire::Rdma | Wire::Sealed => Ok(()),
+        }
+    }
+
+    /// The same for a context that trusts by keys, or one that does not: its packets are encrypted, or not.
+    pub(crate) fn secured(self, is_secure: bool) -> Result<Self, QueuePairError> {
+        match (self.wire, is_secure) {
+            (Wire::Short | Wire::Sealed, true) => Ok(Self { wire: Wire::Sealed, ..self }),
+            (Wire::Rdma, true) => Err(QueuePairError::ClearWire { wire: self.wire }),
+            (Wire::Sealed, false) => Err(QueuePairError::NoTrust),
+            (Wire::Short | Wire::Rdma, false) => Ok(self),
         }
     }
 

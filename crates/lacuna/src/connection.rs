@@ -9,6 +9,7 @@ use crate::clock::after;
 use crate::completed::RecvOptions;
 use crate::config::{Chosen, Class, ConnectionConfig};
 use crate::context::Context;
+use crate::control::Control;
 use crate::error::{
     ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, SendError,
 };
@@ -97,6 +98,26 @@ pub struct Listener {
     pool: Own<Arc<ListenerPool>>,
 }
 
+/// A control connection that a [`Listener`] has accepted, for [`Listener::agree`]. It is a TCP stream; what was
+/// said on it before belongs to it.
+#[derive(Debug)]
+pub struct AcceptedStream(Control);
+
+/// One that somebody else has accepted.
+impl From<TcpStream> for AcceptedStream {
+    fn from(stream: TcpStream) -> Self {
+        Self(Control::clear(stream))
+    }
+}
+
+impl std::ops::Deref for AcceptedStream {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        self.0.stream()
+    }
+}
+
 impl Listener {
     /// Listens for control connections (TCP) at `address`; packets use the context's own ports.
     /// `[::]` accepts IPv6 and IPv4, whatever the system's default, and is `0.0.0.0` on a host
@@ -127,7 +148,8 @@ impl Listener {
             Ok(Own::new(tcp))
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
-        let queue = AcceptQueue::new(context.clock(), accept_queue::PEERS_MAX)
+        let trust = context.trust().cloned();
+        let queue = AcceptQueue::new(context.clock(), trust, accept_queue::PEERS_MAX)
             .map_err(|source| ConnectError::Listen { address, source })?;
         let pool = Own::new(queue.pool().clone());
         let queue = Own::new(Mutex::new(queue));
@@ -231,14 +253,14 @@ impl Listener {
     /// Waits for the next control connection, without the handshake, so that a server may run
     /// [`Listener::agree`] on a thread per peer. The stream may be a reused one; see
     /// [`Connection::connect`].
-    pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
+    pub fn accept_stream(&self) -> Result<AcceptedStream, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
         let next = lock(&self.queue).next_stream(&self.tcp);
         // The caller decides what a forked child does with it.
         #[cfg(unix)]
-        let next = next.inspect(descriptors::forget);
-        next.map_err(|source| ConnectError::Accept { address, source })
+        let next = next.inspect(|control| descriptors::forget(control.stream()));
+        next.map(AcceptedStream).map_err(|source| ConnectError::Accept { address, source })
     }
 
     /// Where the control connections of this listener are put back to.
@@ -247,7 +269,7 @@ impl Listener {
     }
 
     /// Completes the handshake on an accepted control connection.
-    pub fn agree(&self, stream: TcpStream) -> Result<Connection, ConnectError> {
+    pub fn agree(&self, stream: impl Into<AcceptedStream>) -> Result<Connection, ConnectError> {
         self.agree_if(stream, |_| Ok(()))
     }
 
@@ -255,12 +277,18 @@ impl Listener {
     /// refused peer gets the reason in [`ConnectError::Refused`], before any packet is sent.
     pub fn agree_if(
         &self,
-        stream: TcpStream,
+        stream: impl Into<AcceptedStream>,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
         self.context.check_process()?;
         let clock = self.context.clock();
-        let mut incoming = Incoming::new(clock, stream, handshake::timeout_of(&self.config))?;
+        let AcceptedStream(control) = stream.into();
+        let peer = control.stream().peer_addr().ok();
+        let control = control.secured(self.context.trust()).map_err(|source| {
+            let peer = peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
+            ConnectError::Unreachable { peer, source }
+        })?;
+        let mut incoming = Incoming::new(clock, control, handshake::timeout_of(&self.config))?;
         incoming.wait_for_hello(clock)?;
         self.answer(incoming, takes)
     }
@@ -270,7 +298,10 @@ impl Listener {
     /// retries. May be called with a clone of the stream while [`Listener::agree`] waits on the
     /// other, which then fails.
     pub fn turn_away(&self, stream: &TcpStream, reason: &str) {
-        handshake::turn_away(stream, reason.to_owned());
+        // A peer that expects an encrypted connection believes no word before the ends know each other.
+        if self.context.trust().is_none() {
+            handshake::turn_away(stream, reason.to_owned());
+        }
         let _ = stream.shutdown(Shutdown::Both);
     }
 }

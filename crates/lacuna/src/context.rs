@@ -23,6 +23,7 @@ use lacuna_datapath::{
 use lacuna_engine::Counters;
 use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_place::region::KeyTable;
+use lacuna_trust::Trust;
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -109,6 +110,10 @@ pub struct ContextConfig {
     /// as the context. The file need not exist yet. One that is not a regular file with such
     /// records is refused.
     pub path_memory: Option<PathBuf>,
+    /// Whom this end believes and how it proves who it is: all connections of the context are encrypted, and only with
+    /// such peers. What connects otherwise (datagrams, reliable connections as RoCE has them, queue pairs whose infos the
+    /// application exchanges) is refused. `None`: all is in clear, and anybody is believed.
+    pub trust: Option<Trust>,
 }
 
 impl Default for ContextConfig {
@@ -123,6 +128,7 @@ impl Default for ContextConfig {
             wrap: None,
             ecn: true,
             path_memory: None,
+            trust: None,
         }
     }
 }
@@ -465,6 +471,11 @@ impl Context {
 
     pub(crate) fn monitor(&self) -> &Arc<Monitor> {
         &self.inner.monitor
+    }
+
+    /// Whom it believes.
+    pub(crate) fn trust(&self) -> Option<&Trust> {
+        self.inner.config.trust.as_ref()
     }
 
     pub(crate) fn control_pool(&self) -> &Arc<reuse::ControlPool> {

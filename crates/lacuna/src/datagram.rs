@@ -152,6 +152,9 @@ pub enum Error {
         /// What was asked for.
         packet_bytes: usize,
     },
+    /// Datagrams are in clear, and the context takes what is encrypted alone. The caller's fault.
+    #[error("datagrams are in clear, and this context encrypts: take another context")]
+    Clear,
     /// The socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -275,6 +278,9 @@ impl Context {
     /// # Errors
     /// See [`Error`].
     pub fn datagram_queue_pair(&self, settings: &Settings) -> Result<QueuePair, Error> {
+        if self.trust().is_some() {
+            return Err(Error::Clear);
+        }
         self.check_process()?;
         let packet_bytes = settings.packet_bytes;
         if !(PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&packet_bytes) {

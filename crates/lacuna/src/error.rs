@@ -149,6 +149,17 @@ pub enum QueuePairError {
         /// Which datapath.
         datapath: &'static str,
     },
+    /// Packets of this form are in clear, and the context takes encrypted connections alone. The caller's fault.
+    #[error(
+        "packets in the form {wire} are in clear, and this context encrypts: take another context, or wire short"
+    )]
+    ClearWire {
+        /// The form asked for.
+        wire: Wire,
+    },
+    /// Encrypted packets were asked for, and the context trusts nobody. The caller's fault.
+    #[error("encrypted packets need keys: give the context somebody to trust")]
+    NoTrust,
     /// The erasure code cannot run as the environment variables ask.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -298,6 +309,15 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// What cannot be.
         reason: String,
+    },
+    /// The ends do not come to know each other by their keys: one of them does not believe the other, takes no
+    /// encrypted connections or none that are not, or somebody has meddled with the exchange.
+    #[error("no secure connection with {}: {why}", show(*peer))]
+    Secure {
+        /// The peer.
+        peer: SocketAddr,
+        /// What was found wrong.
+        why: String,
     },
     /// TCP works, but UDP packets are not answered.
     #[error("no answer over UDP from {} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", show(*peer), channels - answered, waited.as_secs_f64())]

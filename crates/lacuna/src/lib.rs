@@ -44,6 +44,7 @@ mod config;
 mod connecting;
 mod connection;
 mod context;
+mod control;
 mod credit;
 pub mod datagram;
 mod deprecated;
@@ -79,7 +80,7 @@ pub use completion::{
 };
 pub use config::{Chosen, Class, Classes, ConnectionConfig};
 pub use connecting::Connecting;
-pub use connection::{Connection, Listener, Received};
+pub use connection::{AcceptedStream, Connection, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};
 #[allow(deprecated, reason = "the old name stays for one version")]
 pub use deprecated::WriteError;
@@ -90,6 +91,7 @@ pub use error::{
 };
 pub use handles::{RecvHandle, SendHandle, Stream};
 pub use handshake::PROTOCOL_VERSION;
+pub use lacuna_trust as trust;
 pub use offered::{OfferedPool, OfferedSend};
 pub use one_sided::Written;
 pub use place::RecvPlace;

@@ -13,11 +13,12 @@
 //! [`Progress::Manual`](crate::Progress::Manual) there is no thread, and [`Monitor::check`] is
 //! called from the application's calls.
 //!
-//! Lock order: `Control`, then the queue pair's books. `watched` and `closing` are held only to
+//! Lock order: `Said`, then the queue pair's books. `watched` and `closing` are held only to
 //! look up or change an entry.
 
 use crate::clock::Clock;
 use crate::connecting::SharedAttempt;
+use crate::control::{Control, Stream};
 use crate::driver::Driver;
 use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, Origin, Pooled};
 use crate::shared::Shared;
@@ -29,7 +30,7 @@ use lacuna_proto::handshake::goodbye::{self, Goodbye};
 use lacuna_proto::qp::{Failure, Gone};
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -46,12 +47,13 @@ pub(crate) struct Watched {
     shared: Weak<Shared>,
     /// Further queue pairs of the connection, which end with it.
     siblings: OnceLock<Vec<Weak<Shared>>>,
-    control: Mutex<Control>,
+    said: Mutex<Said>,
 }
 
-struct Control {
-    /// `None` once the stream was put back.
-    stream: Option<mio::net::TcpStream>,
+/// The control connection, and what was said on it.
+struct Said {
+    /// `None` once it was put back.
+    control: Option<Control<mio::net::TcpStream>>,
     /// Where the stream goes after both goodbyes; `None` closes it.
     origin: Option<Origin>,
     /// The peer's goodbye as far as it was read.
@@ -59,11 +61,11 @@ struct Control {
     has_said_goodbye: bool,
 }
 
-impl Control {
+impl Said {
     /// Reads what has arrived of the peer's goodbye. `Some` says how the connection has ended.
     fn read(&mut self) -> Option<Gone> {
-        let Some(stream) = &mut self.stream else { return Some(Gone::Broken) };
-        match read_goodbye(&mut self.goodbye, stream) {
+        let Some(control) = &mut self.control else { return Some(Gone::Broken) };
+        match read_goodbye(&mut self.goodbye, control) {
             Ok(()) => Some(Gone::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => Some(gone_by(error.kind())),
@@ -73,55 +75,54 @@ impl Control {
     /// Sends this end's goodbye, once.
     fn say_goodbye(&mut self, last_words: &[u8]) {
         self.origin.take_if(|origin| !origin.is_open());
-        let Some(stream) = &mut self.stream else { return };
+        let Some(control) = &mut self.control else { return };
         if std::mem::replace(&mut self.has_said_goodbye, true) {
             return;
         }
         // The socket buffer is empty, so it takes the goodbye at once. An error means that the peer
         // is gone, and then no goodbye is needed.
-        if let Err(error) = stream.write_all(&goodbye::message(last_words)) {
+        if let Err(error) = control.write_all(&goodbye::message(last_words)) {
             tracing::debug!(%error, "no goodbye");
             self.origin = None;
         }
         if self.origin.is_none() {
-            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = control.stream().shutdown(std::net::Shutdown::Write);
         }
     }
 }
 
 impl Watched {
     fn new(
-        stream: TcpStream,
+        control: Control,
         origin: Option<Origin>,
         shared: &Arc<Shared>,
         token: Token,
     ) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        keep_alive(&stream)?;
-        let stream = Some(mio::net::TcpStream::from_std(stream));
-        let control =
-            Control { stream, origin, goodbye: Goodbye::default(), has_said_goodbye: false };
+        control.stream().set_nonblocking(true)?;
+        keep_alive(control.stream())?;
+        let control = Some(control.map(mio::net::TcpStream::from_std));
+        let said = Said { control, origin, goodbye: Goodbye::default(), has_said_goodbye: false };
         let (shared, siblings) = (Arc::downgrade(shared), OnceLock::new());
-        Ok(Self { token, shared, siblings, control: Mutex::new(control) })
+        Ok(Self { token, shared, siblings, said: Mutex::new(said) })
     }
 
     /// Reads what has arrived; `false` once the connection has ended.
     fn check(&self, clock: Clock) -> bool {
-        let mut control = lock(&self.control);
-        if control.stream.is_none() {
+        let mut said = lock(&self.said);
+        if said.control.is_none() {
             // Already put back: this event belongs to the next connection.
             return false;
         }
-        let Some(gone) = control.read() else { return true };
-        match (gone, &control.origin) {
+        let Some(gone) = said.read() else { return true };
+        match (gone, &said.origin) {
             // Answer at once: the peer's next hello may already be behind its goodbye.
-            (Gone::Closed, Some(Origin::Listener(_))) => control.say_goodbye(&[]),
+            (Gone::Closed, Some(Origin::Listener(_))) => said.say_goodbye(&[]),
             (Gone::Closed, _) => {}
-            _ => control.origin = None,
+            _ => said.origin = None,
         }
         let Some(shared) = self.shared.upgrade() else { return false };
         if let Machine::Sdr(qp) = &mut shared.lock().machine {
-            if let (Gone::Closed, Some(words)) = (gone, control.goodbye.last_words())
+            if let (Gone::Closed, Some(words)) = (gone, said.goodbye.last_words())
                 && let Err(error) = qp.on_control(clock.now_ns(), 0, words, words.len())
             {
                 tracing::debug!(%error, "unreadable last words");
@@ -129,7 +130,7 @@ impl Watched {
             qp.fail(Failure::PeerGone(gone));
         }
         shared.notify();
-        if let (Gone::Closed, Some(words)) = (gone, control.goodbye.last_words()) {
+        if let (Gone::Closed, Some(words)) = (gone, said.goodbye.last_words()) {
             self.tell_siblings(clock, words);
         }
         self.end_siblings(Failure::PeerGone(gone));
@@ -146,13 +147,13 @@ impl Watched {
         _ = self.siblings.set(siblings.map(Arc::downgrade).collect());
         // The peer may have gone meanwhile.
         if let Some(failure) = self.shared.upgrade().and_then(|shared| shared.failure()) {
-            let control = lock(&self.control);
+            let said = lock(&self.said);
             if let (Failure::PeerGone(Gone::Closed), Some(words)) =
-                (failure, control.goodbye.last_words())
+                (failure, said.goodbye.last_words())
             {
                 self.tell_siblings(clock, words);
             }
-            drop(control);
+            drop(said);
             self.end_siblings(failure);
         }
     }
@@ -185,18 +186,18 @@ impl Watched {
     /// the application that closes a connection and the monitor that sees the peer close it may
     /// both be here, and a stream must be deregistered before it is put back.
     fn put_back(&self, registry: &Registry) {
-        let mut control = lock(&self.control);
-        if let Some(stream) = &mut control.stream {
+        let mut said = lock(&self.said);
+        if let Some(control) = &mut said.control {
             // An error means that it was deregistered before.
-            let _ = registry.deregister(stream);
+            let _ = registry.deregister(control.stream_mut());
         }
-        if !control.has_said_goodbye {
+        if !said.has_said_goodbye {
             return;
         }
-        // Without an origin, the stream is closed when `Control` is dropped.
-        if let (Some(origin), Some(stream)) = (control.origin.take(), control.stream.take()) {
-            let goodbye = std::mem::take(&mut control.goodbye);
-            origin.put_back(Pooled { stream: stream.into(), goodbye });
+        // Without an origin, the stream is closed when `Said` is dropped.
+        if let (Some(origin), Some(control)) = (said.origin.take(), said.control.take()) {
+            let goodbye = std::mem::take(&mut said.goodbye);
+            origin.put_back(Pooled { control: control.map(TcpStream::from), goodbye });
         }
     }
 }
@@ -206,11 +207,11 @@ impl Watched {
 /// # Errors
 /// `UnexpectedEof` when the stream ends within the goodbye, `InvalidData` when the goodbye is too
 /// long, else the stream's error.
-fn read_goodbye(goodbye: &mut Goodbye, stream: &mut impl Read) -> io::Result<()> {
+fn read_goodbye(goodbye: &mut Goodbye, control: &mut Control<impl Stream>) -> io::Result<()> {
     let mut bytes = [0; 2 << 10];
     while goodbye.wanted() > 0 {
         let wanted = goodbye.wanted().min(bytes.len());
-        match stream.read(&mut bytes[..wanted]) {
+        match control.read(&mut bytes[..wanted]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 let taken = goodbye.take(&bytes[..count]);
@@ -327,20 +328,25 @@ impl Monitor {
     /// end.
     pub(crate) fn add(
         &self,
-        stream: TcpStream,
+        control: Control,
         origin: Option<Origin>,
         shared: &Arc<Shared>,
     ) -> io::Result<Arc<Watched>> {
         let token = self.token();
-        let watched = Arc::new(Watched::new(stream, origin, shared, token)?);
+        let watched = Arc::new(Watched::new(control, origin, shared, token)?);
         // Before `register`, so that the first event finds its entry.
         lock(&self.watched).insert(token, watched.clone());
-        let registered = lock(&watched.control)
-            .stream
-            .as_mut()
-            .map_or(Ok(()), |stream| self.registry.register(stream, token, Interest::READABLE));
+        let registered = lock(&watched.said).control.as_mut().map_or(Ok(()), |control| {
+            self.registry.register(control.stream_mut(), token, Interest::READABLE)
+        });
         match registered {
-            Ok(()) => Ok(watched),
+            Ok(()) => {
+                // A session may have what the peer said before: of that no event comes.
+                if !watched.check(self.clock) {
+                    self.remove(&watched);
+                }
+                Ok(watched)
+            }
             Err(error) => {
                 lock(&self.watched).remove(&token);
                 Err(error)
@@ -351,10 +357,10 @@ impl Monitor {
     /// Says goodbye with `last_words`, a control packet's body, and gives up the connection.
     pub(crate) fn close(&self, watched: &Arc<Watched>, last_words: &[u8]) {
         let is_closing = {
-            let mut control = lock(&watched.control);
-            control.say_goodbye(last_words);
+            let mut said = lock(&watched.said);
+            said.say_goodbye(last_words);
             // The accepting end may put the stream back only after it has read the peer's goodbye.
-            matches!(control.origin, Some(Origin::Listener(_)))
+            matches!(said.origin, Some(Origin::Listener(_)))
         };
         if is_closing {
             let mut closing = lock(&self.closing);
@@ -385,7 +391,7 @@ impl Monitor {
                 if is_over { closing.pop_front() } else { None }
             };
             let Some((_, watched)) = over else { return };
-            lock(&watched.control).origin = None;
+            lock(&watched.said).origin = None;
             self.remove(&watched);
         }
     }
@@ -517,13 +523,13 @@ mod tests {
     use crate::queue_pair::{Keys, new_qp};
     use crate::reuse::ListenerPool;
     use lacuna_engine::State;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     /// A watched connection and the peer's end of it.
     fn watched() -> (Arc<Shared>, Watched, TcpStream) {
         let (shared, stream, peer) = connection();
-        let watched = Watched::new(stream, None, &shared, Token(0)).unwrap();
+        let watched = Watched::new(Control::clear(stream), None, &shared, Token(0)).unwrap();
         (shared, watched, peer)
     }
 
@@ -571,7 +577,7 @@ mod tests {
     fn a_goodbye_counts_even_if_the_connection_breaks_behind_it() {
         let (shared, watched, mut peer) = watched();
         // Unread bytes make the peer's kernel reset the connection.
-        lock(&watched.control).stream.as_mut().unwrap().write_all(b"unread").unwrap();
+        lock(&watched.said).control.as_mut().unwrap().write_all(b"unread").unwrap();
         peer.peek(&mut [0]).unwrap();
         peer.write_all(&[0; 4]).unwrap();
         drop(peer);
@@ -599,13 +605,12 @@ mod tests {
     fn the_monitor_forgets_who_is_gone_and_keeps_the_others() {
         let monitor = Monitor::new(Clock::new()).unwrap();
         let (gone, stream, peer) = connection();
-        monitor.add(stream, None, &gone).unwrap();
+        monitor.add(Control::clear(stream), None, &gone).unwrap();
         let (here, stream, mut other) = connection();
-        let watched = monitor.add(stream, None, &here).unwrap();
+        let watched = monitor.add(Control::clear(stream), None, &here).unwrap();
         other.write_all(&[0, 0]).unwrap();
         drop(peer);
-        while gone.with_qp(|qp| qp.failure()).is_none() || lock(&watched.control).goodbye.is_empty()
-        {
+        while gone.with_qp(|qp| qp.failure()).is_none() || lock(&watched.said).goodbye.is_empty() {
             monitor.poll_events(None);
         }
         assert_eq!(here.with_qp(|qp| qp.failure()), None);
@@ -628,7 +633,7 @@ mod tests {
         for _ in 0..3 {
             let (shared, stream, mut peer) = connection();
             let origin = Some(Origin::Listener(Arc::downgrade(&pool)));
-            let watched = monitor.add(stream, origin, &shared).unwrap();
+            let watched = monitor.add(Control::clear(stream), origin, &shared).unwrap();
             monitor.close(&watched, &[]);
             drop(watched);
             peer.read_exact(&mut [0; 4]).unwrap();
@@ -649,7 +654,7 @@ mod tests {
                 drop(peer);
                 // The end of the stream has arrived.
                 assert_eq!(stream.peek(&mut [0]).unwrap(), 0);
-                monitor.add(stream, None, &shared).unwrap();
+                monitor.add(Control::clear(stream), None, &shared).unwrap();
                 shared
             })
             .collect();
@@ -665,7 +670,7 @@ mod tests {
         drop(peer);
         // It has arrived: one poll must find it.
         stream.peek(&mut [0]).unwrap();
-        monitor.add(stream, None, &shared).unwrap();
+        monitor.add(Control::clear(stream), None, &shared).unwrap();
         while shared.with_qp(|qp| qp.failure()).is_none() {
             monitor.poll_events(None);
         }

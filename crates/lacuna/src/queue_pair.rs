@@ -22,7 +22,7 @@ use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::writer::ChannelWriter;
-use lacuna_proto::handshake::{Rtt, check_agreement, info_of, peer_of};
+use lacuna_proto::handshake::{Rtt, Wire, check_agreement, info_of, peer_of};
 use lacuna_proto::qp::{self, Failure, Grace, Peer, QpConfig, QpStats, RecvRequest, SendRequest};
 use lacuna_wire::QpInfo;
 use std::fmt;
@@ -134,6 +134,7 @@ impl Context {
     /// 4096 bytes.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
         check_config(config)?;
+        self.check_clear(config.wire)?;
         config.check_wire(&self.capabilities())?;
         self.check_process()?;
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
@@ -144,6 +145,16 @@ impl Context {
             Machine::Sdr(new_qp(number, config, geometry, &keys, 0))
         })?;
         Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
+    }
+}
+
+impl Context {
+    /// Refuses what would be in clear in a context that encrypts: there is no exchange that could agree on keys.
+    pub(crate) fn check_clear(&self, wire: Wire) -> Result<(), QueuePairError> {
+        match self.trust() {
+            Some(_) => Err(QueuePairError::ClearWire { wire }),
+            None => Ok(()),
+        }
     }
 }
 

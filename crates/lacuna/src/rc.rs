@@ -249,9 +249,11 @@ impl Context {
             return Err(Error::Completions);
         }
         let receives = shares.map(|shared| shared.queue().clone()).unwrap_or_default();
+        self.check_clear(settings.wire)?;
         let seal = match settings.wire {
             Wire::Short => Seal::Crc32c,
             Wire::Rdma => Seal::Icrc,
+            Wire::Sealed => return Err(QueuePairError::NoTrust.into()),
         };
         let plain = ConnectionConfig { wire: settings.wire, ..ConnectionConfig::default() };
         plain.check_wire(&self.capabilities())?;

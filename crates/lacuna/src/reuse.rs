@@ -20,13 +20,14 @@
 //! connecting end opens a new stream. Only a middlebox that acknowledges on behalf of a dead peer
 //! goes unnoticed.
 
+use crate::control::Control;
 use crate::readiness::Source;
 #[cfg(unix)]
 use lacuna_datapath::wait::Signal;
 use lacuna_proto::handshake::goodbye::Goodbye;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ pub(crate) const LISTENER_POOL_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Pooled {
     /// Non-blocking.
-    pub(crate) stream: TcpStream,
+    pub(crate) control: Control,
     /// The peer's goodbye as far as it was read; the rest of it comes first on the stream.
     pub(crate) goodbye: Goodbye,
 }
@@ -74,8 +75,8 @@ impl ControlPool {
         loop {
             // The youngest one: its NAT mapping is the least likely to have expired.
             let at = pool.iter().rposition(|(_, of, _)| *of == peer)?;
-            let (.., pooled) = pool.remove(at)?;
-            if !has_ended(&pooled.stream) {
+            let (.., mut pooled) = pool.remove(at)?;
+            if !has_ended(&mut pooled.control) {
                 return Some(pooled);
             }
         }
@@ -92,7 +93,7 @@ impl ControlPool {
 #[derive(Debug)]
 pub(crate) struct ListenerPool {
     streams_max: usize,
-    streams: Mutex<VecDeque<(Instant, TcpStream)>>,
+    streams: Mutex<VecDeque<(Instant, Control)>>,
     /// Set while `streams` is not empty, so that the listener can poll for it.
     #[cfg(unix)]
     signal: Signal,
@@ -108,19 +109,19 @@ impl ListenerPool {
         })
     }
 
-    fn put_back(&self, stream: TcpStream) {
+    fn put_back(&self, control: Control) {
         let mut streams = lock(&self.streams);
         if streams.len() >= self.streams_max {
             streams.pop_front();
         }
-        streams.push_back((Instant::now(), stream));
+        streams.push_back((Instant::now(), control));
         drop(streams);
         #[cfg(unix)]
         self.signal.set();
     }
 
     /// All streams that were put back since the last call. They are non-blocking.
-    pub(crate) fn take(&self) -> VecDeque<(Instant, TcpStream)> {
+    pub(crate) fn take(&self) -> VecDeque<(Instant, Control)> {
         #[cfg(unix)]
         self.signal.clear();
         std::mem::take(&mut lock(&self.streams))
@@ -160,7 +161,7 @@ impl Origin {
             // The listener was dropped: close the stream.
             Self::Listener(pool) => {
                 if let Some(pool) = pool.upgrade() {
-                    pool.put_back(pooled.stream);
+                    pool.put_back(pooled.control);
                 }
             }
         }
@@ -169,11 +170,11 @@ impl Origin {
 
 /// Whether the peer has closed the stream. Does not wait; `stream` is non-blocking. A stream that
 /// the peer has reset has no peer any more, though what came before the reset can still be read.
-pub(crate) fn has_ended(stream: &TcpStream) -> bool {
-    if stream.peer_addr().is_err() {
+pub(crate) fn has_ended(control: &mut Control) -> bool {
+    if control.stream().peer_addr().is_err() {
         return true;
     }
-    match stream.peek(&mut [0]) {
+    match control.look() {
         Ok(count) => count == 0,
         Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     }
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     #[cfg(unix)]
     use std::io::Write;
-    use std::net::{Shutdown, TcpListener};
+    use std::net::{Shutdown, TcpListener, TcpStream};
 
     /// A connection's two ends.
     fn stream() -> (TcpStream, TcpStream) {
@@ -199,7 +200,7 @@ mod tests {
     }
 
     fn pooled(stream: TcpStream) -> Pooled {
-        Pooled { stream, goodbye: Goodbye::default() }
+        Pooled { control: Control::clear(stream), goodbye: Goodbye::default() }
     }
 
     fn peer(port: u16) -> SocketAddr {
@@ -212,7 +213,7 @@ mod tests {
         let port = here.local_addr().unwrap();
         pool.put_back(peer(1), pooled(here));
         assert!(pool.checkout(peer(2)).is_none());
-        assert_eq!(pool.checkout(peer(1)).unwrap().stream.local_addr().unwrap(), port);
+        assert_eq!(pool.checkout(peer(1)).unwrap().control.stream().local_addr().unwrap(), port);
         assert!(pool.checkout(peer(1)).is_none());
     }
 
@@ -222,11 +223,12 @@ mod tests {
         let port = alive.local_addr().unwrap();
         pool.put_back(peer(1), pooled(alive));
         gone.shutdown(Shutdown::Write).unwrap();
-        while !has_ended(&dead) {
+        let mut dead = pooled(dead);
+        while !has_ended(&mut dead.control) {
             std::thread::yield_now();
         }
-        pool.put_back(peer(1), pooled(dead));
-        assert_eq!(pool.checkout(peer(1)).unwrap().stream.local_addr().unwrap(), port);
+        pool.put_back(peer(1), dead);
+        assert_eq!(pool.checkout(peer(1)).unwrap().control.stream().local_addr().unwrap(), port);
     }
 
     #[cfg(unix)]
@@ -257,7 +259,7 @@ mod tests {
         assert!(pool.checkout(peer(1)).is_some());
         for _ in 0..4 {
             let (here, _there) = stream();
-            listener.put_back(here);
+            listener.put_back(Control::clear(here));
         }
         assert_eq!(listener.take().len(), 3);
         assert_eq!(listener.take().len(), 0);

@@ -15,12 +15,12 @@ use super::rtt::{Rtt, SLACK_NS};
 use super::siblings::{Role, Sibling, of_fields, to_fields};
 use super::wire::{HelloWire, WireEnds};
 use super::{MessageError, check_version, parse, probe_timeout_ns};
-use crate::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
+use crate::probe::{ProbeOutcome, Prober, mtu_candidates};
 use crate::qp::Peer;
 use core::net::SocketAddr;
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::{Geometry, GeometryError};
-use lacuna_wire::{InfoError, QpInfo, ReportsInfo};
+use lacuna_wire::{InfoError, QpInfo, ReportsInfo, Seal};
 
 /// A reused control connection counts as dead if TCP has not acknowledged the hello after this time
 /// plus four round trips. That is enough for a lost segment, which TCP retransmits after a round trip
@@ -82,6 +82,8 @@ pub struct ProbePlan {
     pub peer: Peer,
     /// The peer's channels.
     pub ports: Vec<u16>,
+    /// The seal of all packets.
+    pub seal: Seal,
     /// Payload sizes, the largest first.
     pub candidates: Vec<u32>,
     /// Time limit of the search.
@@ -481,12 +483,14 @@ impl Connect {
                     true => vec![welcomed.geometry.mtu_bytes()],
                     false => {
                         let largest = welcomed.geometry.mtu_bytes();
-                        MTU_CANDIDATES.into_iter().filter(|mtu| *mtu <= largest).collect()
+                        let all = mtu_candidates(welcomed.geometry.seal());
+                        all.into_iter().filter(|mtu| *mtu <= largest).collect()
                     }
                 };
                 self.step = Some(ConnectStep::Probe(ProbePlan {
                     peer: welcomed.peer,
                     ports: welcomed.ports.clone(),
+                    seal: welcomed.geometry.seal(),
                     candidates,
                     probe_timeout_ns: welcomed.probe_timeout_ns,
                 }));

@@ -142,7 +142,7 @@ impl Hello {
         let packet_bytes = smaller(host.packet_bytes, self.packet_bytes);
         let mtu_bytes = match parameters.mtu_bytes {
             Some(given) => given,
-            None => candidates_within(packet_bytes, host.header_bytes)[0],
+            None => candidates_within(packet_bytes, host.header_bytes, parameters.wire.seal())[0],
         };
         let geometry =
             parameters.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;

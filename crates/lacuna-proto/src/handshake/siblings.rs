@@ -31,7 +31,8 @@ impl Role {
     /// All roles.
     pub const ALL: [Self; 4] = [Self::OneSided, Self::Critical, Self::Droppable, Self::Repaired];
 
-    fn name(self) -> &'static str {
+    /// Name: lower case, stable.
+    pub fn name(self) -> &'static str {
         match self {
             Self::OneSided => "one-sided",
             Self::Critical => "critical",

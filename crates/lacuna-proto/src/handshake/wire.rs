@@ -23,10 +23,13 @@ pub enum Wire {
     /// them. Needs a datapath that knows its packets' IP headers (UDP on Linux) and a path without
     /// address translation.
     Rdma,
+    /// The short form, encrypted and authenticated. Nobody asks for it: it follows from a control
+    /// connection whose ends know each other by their keys.
+    Sealed,
 }
 
 impl Wire {
-    /// All forms.
+    /// All forms that can be asked for.
     pub const ALL: [Self; 2] = [Self::Short, Self::Rdma];
 
     /// Name: lower case, stable.
@@ -35,6 +38,7 @@ impl Wire {
         match self {
             Self::Short => "short",
             Self::Rdma => "rdma",
+            Self::Sealed => "sealed",
         }
     }
 
@@ -48,6 +52,9 @@ impl Wire {
             Self::Rdma => {
                 "RDMA writes with RETH and ICRC, as RoCEv2 cards take them; no address translation"
             }
+            Self::Sealed => {
+                "encrypted and authenticated, between Lacuna's ends that trust each other"
+            }
         }
     }
 
@@ -57,14 +64,16 @@ impl Wire {
         match self {
             Self::Short => Seal::Crc32c,
             Self::Rdma => Seal::Icrc,
+            Self::Sealed => Seal::Aead,
         }
     }
 
-    /// The form with this trailer. What is encrypted has the short form below.
+    /// The form with this trailer.
     #[must_use]
     pub const fn of_seal(seal: Seal) -> Self {
         match seal {
-            Seal::Crc32c | Seal::Aead => Self::Short,
+            Seal::Aead => Self::Sealed,
+            Seal::Crc32c => Self::Short,
             Seal::Icrc => Self::Rdma,
         }
     }
@@ -119,6 +128,9 @@ impl Hello {
     /// If this end does not know it, with a text for the peer.
     pub fn wire(&self) -> Result<Wire, String> {
         let Some(HelloWire { form, .. }) = &self.wire else { return Ok(Wire::Short) };
+        if *form == Wire::Sealed.name() {
+            return Ok(Wire::Sealed);
+        }
         form.parse().map_err(|error: ParseWireError| error.to_string())
     }
 

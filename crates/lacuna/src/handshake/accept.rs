@@ -7,6 +7,7 @@ use super::{Agreed, Siblings, header_bytes, host_of};
 use crate::clock::Clock;
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
+use crate::control::Control;
 use crate::error::ConnectError;
 use crate::queue_pair::{QueuePair, check_config};
 use crate::readiness;
@@ -14,8 +15,10 @@ use crate::reuse::Origin;
 use lacuna_datapath::tcp_path;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::handshake::{
-    Accept, AcceptStep, Hello, HostLimits, Rtt, Sibling, Welcoming, addresses, info_of,
+    Accept, AcceptStep, Hello, HostLimits, Role, Rtt, Sibling, Welcoming, Wire, addresses, info_of,
 };
+use lacuna_secure::End as SecureEnd;
+use lacuna_wire::Seal;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -52,11 +55,11 @@ impl Incoming {
     /// Begins to read a hello that must be complete within `timeout`.
     pub(crate) fn new(
         clock: Clock,
-        stream: TcpStream,
+        control: Control,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let machine = Accept::new(clock.end_of(timeout));
-        Ok(Self { pump: Pump::new(stream)?, machine, asked: None })
+        Ok(Self { pump: Pump::new(control)?, machine, asked: None })
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
@@ -153,6 +156,10 @@ impl Incoming {
             channels: context.config().channels,
         };
         let (parameters, geometry) = hello.negotiate(&host)?;
+        let is_secure = self.pump.is_secure();
+        if (parameters.wire == Wire::Sealed) != is_secure {
+            return Err("packets are encrypted just if the control connection is".to_owned());
+        }
         let config = config.with(&parameters);
         check_config(&config).map_err(|error| error.to_string())?;
         config.check_wire(&context.capabilities()).map_err(|error| error.to_string())?;
@@ -172,7 +179,18 @@ impl Incoming {
         peer_host: SocketAddr,
         origin: Origin,
     ) -> Result<Accepted, ConnectError> {
-        let reservation = Reservation::new(context)?;
+        let failed =
+            |source| ConnectError::Exchange { peer: peer_host, doing: "agreeing on keys", source };
+        let secret = self.pump.control().secret().map_err(failed)?;
+        let seal = if secret.is_some() { Seal::Aead } else { Seal::default() };
+        let reserve = |role: Option<Role>| {
+            let reserved = Reservation::new(context, seal)?;
+            if let Some(secret) = &secret {
+                reserved.secure(secret, SecureEnd::Accepting, role);
+            }
+            Ok::<_, ConnectError>(reserved)
+        };
+        let reservation = reserve(None)?;
         let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
         // A control connection is reused only with threads and `poll`: without threads nobody reads
         // the goodbye while this end waits for a hello, and without `poll` nobody sees the next
@@ -190,7 +208,7 @@ impl Incoming {
         };
         let (mut made, mut siblings) = (Siblings::default(), Vec::new());
         for Sibling { role, peer } in hello.siblings() {
-            let reserved = Reservation::new(context)?;
+            let reserved = reserve(Some(role))?;
             let here = reserved.sibling(role);
             if let Some(sibling) = reserved.into_sibling(role, &terms, peer) {
                 made.0.push((role, sibling));

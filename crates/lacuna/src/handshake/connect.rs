@@ -6,6 +6,7 @@ use super::reservation::{Reservation, Terms};
 use super::{Agreed, Siblings, host_of};
 use crate::config::ConnectionConfig;
 use crate::context::Context;
+use crate::control::Control;
 use crate::error::{ConnectError, QueuePairError};
 use crate::queue_pair::check_config;
 use crate::readiness;
@@ -15,7 +16,9 @@ use lacuna_engine::Machine;
 use lacuna_proto::handshake::{
     self as words, Connect, ConnectStep, Offer, ProbePlan, Role, addresses,
 };
-use lacuna_proto::probe::{MTU_CANDIDATES, Prober};
+use lacuna_proto::probe::{Prober, mtu_candidates};
+use lacuna_secure::End as SecureEnd;
+use lacuna_wire::Seal;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
@@ -50,6 +53,8 @@ pub(crate) struct Exchange {
     siblings: Vec<(Role, Reservation)>,
     /// Called by a worker when the prober has an answer.
     on_probed: Option<Box<dyn Fn() + Send + Sync>>,
+    /// The ends did not know each other yet, so the queue pairs have no keys.
+    needs_keys: bool,
 }
 
 impl Exchange {
@@ -65,19 +70,30 @@ impl Exchange {
     ) -> Result<Self, ConnectError> {
         // Refuse bad settings before the peer hears of them.
         check_config(&config)?;
-        let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
+        let config = config.secured(context.trust().is_some())?;
+        let seal = config.wire.seal();
+        let mtu_bytes = config.mtu_bytes.unwrap_or(mtu_candidates(seal)[0]);
         config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
-        let (stream, goodbye) = match stream {
-            ControlStream::New(stream) => (stream, None),
-            ControlStream::Pooled(pooled) => (pooled.stream, Some(pooled.goodbye)),
+        let (control, goodbye) = match stream {
+            ControlStream::New(stream) => {
+                let peer = stream.peer_addr();
+                let control = Control::new(stream, context.trust(), SecureEnd::Connecting);
+                let unreachable = |source| ConnectError::Unreachable {
+                    peer: peer.map_or_else(|_| "the peer".to_owned(), |peer| peer.to_string()),
+                    source,
+                };
+                (control.map_err(unreachable)?, None)
+            }
+            ControlStream::Pooled(pooled) => (pooled.control, Some(pooled.goodbye)),
         };
-        let pump = Pump::new(stream)?;
+        let pump = Pump::new(control)?;
         let peer_host = host_of(pump.peer(), context).map_err(|why| ConnectError::Unreachable {
             peer: pump.peer().to_string(),
             source: io::Error::new(io::ErrorKind::Unsupported, why),
         })?;
-        let reservation = Reservation::new(context)?;
-        let reserve = |role| Ok((role, Reservation::new(context)?));
+        let own_seal = if seal.is_secure() { seal } else { Seal::default() };
+        let reservation = Reservation::new(context, own_seal)?;
+        let reserve = |role| Ok((role, Reservation::new(context, own_seal)?));
         let siblings: Result<Vec<_>, ConnectError> = config.roles().map(reserve).collect();
         let siblings = siblings?;
         let offered = siblings.iter().map(|(role, reserved)| reserved.sibling(*role));
@@ -97,7 +113,8 @@ impl Exchange {
         let now_ns = context.clock().now_ns();
         let deadline_ns = context.clock().end_of(left);
         let machine = Connect::new(now_ns, offer, deadline_ns, reused);
-        Ok(Self { config, peer_host, pump, machine, reservation, siblings, on_probed })
+        let needs_keys = seal.is_secure();
+        Ok(Self { config, peer_host, pump, machine, reservation, siblings, on_probed, needs_keys })
     }
 
     /// Continues without waiting. `Break` once it has ended, with the outcome.
@@ -108,6 +125,9 @@ impl Exchange {
         loop {
             let now_ns = context.clock().now_ns();
             self.pump.run(now_ns, &mut self.machine);
+            if let Err(error) = self.set_keys() {
+                self.pump.broken(now_ns, error, &mut self.machine);
+            }
             if self.machine.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
                 self.machine.on_timeout(now_ns);
             }
@@ -126,6 +146,22 @@ impl Exchange {
                 end => return ControlFlow::Break(self.end(context, end)),
             }
         }
+    }
+
+    /// Gives the queue pairs their keys, once the ends know each other: before the hello is sent, so that the peer's
+    /// packets can be read whenever they come.
+    fn set_keys(&mut self) -> io::Result<()> {
+        if !self.needs_keys || self.pump.control().is_handshaking() {
+            return Ok(());
+        }
+        if let Some(secret) = self.pump.control().secret()? {
+            self.needs_keys = false;
+            self.reservation.secure(&secret, SecureEnd::Connecting, None);
+            for (role, reserved) in &self.siblings {
+                reserved.secure(&secret, SecureEnd::Connecting, Some(*role));
+            }
+        }
+        Ok(())
     }
 
     /// Time until `drive` must be called again.
@@ -160,14 +196,15 @@ impl Exchange {
 
     /// Has the reserved queue pair probe the channels.
     fn probe(&mut self, context: &Context, plan: ProbePlan) {
-        let ProbePlan { peer, ports, candidates, probe_timeout_ns } = plan;
+        let ProbePlan { peer, ports, seal, candidates, probe_timeout_ns } = plan;
         let (shared, now_ns) = (self.reservation.shared(), context.clock().now_ns());
         if let Some(on_probed) = self.on_probed.take() {
             shared.on_probed(on_probed);
         }
         let channels = ports.len() as u8;
         let (local, there) = (self.reservation.local(), (peer.queue_pair, peer.qkey));
-        let prober = Prober::new(now_ns, local, there, channels, candidates, probe_timeout_ns);
+        let sizes = (seal, candidates);
+        let prober = Prober::new(now_ns, local, there, channels, sizes, probe_timeout_ns);
         let is_settled = {
             let mut state = shared.lock();
             state.addresses = addresses(self.peer_host, ports.into_iter()).into_iter().collect();

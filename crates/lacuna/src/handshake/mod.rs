@@ -20,6 +20,7 @@ pub use lacuna_proto::handshake::PROTOCOL_VERSION;
 use crate::address::{ScopedIp, canonical};
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
+use crate::control::Control;
 use crate::queue_pair::QueuePair;
 use crate::reuse::Origin;
 use lacuna_datapath::families;
@@ -54,7 +55,7 @@ pub(crate) struct Agreed {
     pub(crate) chosen: Chosen,
     pub(crate) peer: SocketAddr,
     /// The control connection, non-blocking.
-    pub(crate) control: TcpStream,
+    pub(crate) control: Control,
     /// Where the control connection is put back to, if it is reused.
     pub(crate) origin: Option<Origin>,
 }

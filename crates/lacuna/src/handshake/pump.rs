@@ -2,11 +2,13 @@
 //! and translates failures to [`ConnectError`].
 
 use crate::address::canonical;
+use crate::control::Control;
 use crate::error::{ConnectError, QueuePairError};
 use crate::readiness::{self, For};
 use lacuna_datapath::set_tcp_rto_min;
 use lacuna_proto::handshake::{self as words, Accept, Connect, MessageError, WireEnds};
-use std::io::{self, Read, Write};
+use lacuna_trust::SessionError;
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -29,7 +31,9 @@ pub(super) trait HandshakeMachine {
 /// A control connection during the handshake.
 #[derive(Debug)]
 pub(super) struct Pump {
-    stream: TcpStream,
+    control: Control,
+    /// Bytes of the machine that a session has taken, and the stream not wholly.
+    taken: usize,
     peer: SocketAddr,
     /// The error that ended it, until it is reported.
     broken: Option<io::Error>,
@@ -37,23 +41,32 @@ pub(super) struct Pump {
 
 impl Pump {
     /// Takes over the control connection and makes it non-blocking.
-    pub(super) fn new(stream: TcpStream) -> Result<Self, ConnectError> {
+    pub(super) fn new(control: Control) -> Result<Self, ConnectError> {
+        let stream = control.stream();
         #[cfg(unix)]
-        lacuna_datapath::process::descriptors::note(&stream);
+        lacuna_datapath::process::descriptors::note(stream);
         let peer = stream.peer_addr();
         let peer = peer
             .map(canonical)
             .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
-        let pump = Self { stream, peer, broken: None };
-        let set = pump.stream.set_nodelay(true).and_then(|()| pump.stream.set_nonblocking(true));
-        set.map_err(|source| pump.failed("starting", source))?;
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
         // Where the system cannot set it, connecting takes longer after a loss.
-        set_tcp_rto_min(&pump.stream, RTO_MIN);
+        set_tcp_rto_min(stream, RTO_MIN);
+        let pump = Self { control, taken: 0, peer, broken: None };
+        set.map_err(|source| pump.failed("starting", source))?;
         Ok(pump)
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.control.stream()
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.control.is_secure()
+    }
+
+    pub(super) fn control(&mut self) -> &mut Control {
+        &mut self.control
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -62,12 +75,12 @@ impl Pump {
 
     /// The control connection's addresses, if the system says its own.
     pub(super) fn ends(&self) -> Option<WireEnds> {
-        let here = canonical(self.stream.local_addr().ok()?);
+        let here = canonical(self.stream().local_addr().ok()?);
         Some(WireEnds { here, peer: self.peer })
     }
 
-    pub(super) fn into_parts(self) -> (SocketAddr, TcpStream) {
-        (self.peer, self.stream)
+    pub(super) fn into_parts(self) -> (SocketAddr, Control) {
+        (self.peer, self.control)
     }
 
     /// Writes and reads as much as is possible now.
@@ -93,10 +106,19 @@ impl Pump {
     }
 
     fn write(&mut self, machine: &mut impl HandshakeMachine) -> io::Result<()> {
-        while !machine.poll_bytes().is_empty() {
-            match self.stream.write(machine.poll_bytes()) {
+        loop {
+            // What a session has taken is sent when the stream has it.
+            self.control.flush()?;
+            if !self.control.wants_write() && self.taken > 0 {
+                machine.on_sent(std::mem::take(&mut self.taken));
+            }
+            let bytes = &machine.poll_bytes()[self.taken..];
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            match self.control.write(bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => machine.on_sent(count),
+                Ok(count) => self.taken += count,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(()),
                     io::ErrorKind::Interrupted => {}
@@ -104,14 +126,13 @@ impl Pump {
                 },
             }
         }
-        Ok(())
     }
 
     fn read(&mut self, now_ns: u64, machine: &mut impl HandshakeMachine) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
         while machine.wanted() > 0 {
             let bytes = &mut bytes[..machine.wanted().min(READ_BYTES)];
-            match self.stream.read(bytes) {
+            match self.control.read(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     machine.on_bytes(now_ns, &bytes[..count]);
@@ -128,13 +149,17 @@ impl Pump {
 
     /// The event that the machine waits for: readable, or writable while it has bytes to send.
     pub(super) fn interest(&self, machine: &impl HandshakeMachine) -> (readiness::Source<'_>, For) {
-        let what = if machine.poll_bytes().is_empty() { For::Reading } else { For::Writing };
-        (readiness::source(&self.stream), what)
+        let waits_for_peer = self.control.is_handshaking() || machine.poll_bytes().is_empty();
+        let what = match self.control.wants_write() {
+            false if waits_for_peer => For::Reading,
+            _ => For::Writing,
+        };
+        (readiness::source(self.stream()), what)
     }
 
     /// Whether and how the peer has ended the control connection behind its welcome. Does not wait.
-    pub(super) fn ended(&self) -> Option<Ended> {
-        match self.stream.peek(&mut [0]) {
+    pub(super) fn ended(&mut self) -> Option<Ended> {
+        match self.control.look() {
             Ok(0) => Some(Ended::Broken),
             // Nothing but a goodbye follows the welcome.
             Ok(_) => Some(Ended::InGoodOrder),
@@ -147,7 +172,7 @@ impl Pump {
 
     /// Closes the sending direction behind this end's goodbye.
     pub(super) fn close_in_good_order(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream().shutdown(Shutdown::Write);
     }
 
     /// Closes with a reset, so that bytes which have not arrived are discarded: another hello
@@ -156,7 +181,7 @@ impl Pump {
         #[cfg(unix)]
         {
             let now = Some(Duration::ZERO);
-            let _ = rustix::net::sockopt::set_socket_linger(&self.stream, now);
+            let _ = rustix::net::sockopt::set_socket_linger(self.stream(), now);
         }
     }
 
@@ -167,7 +192,20 @@ impl Pump {
     }
 
     pub(super) fn failed(&self, doing: &'static str, source: io::Error) -> ConnectError {
+        let found = source.get_ref().and_then(|found| found.downcast_ref::<SessionError>());
+        if let Some(found) = found {
+            return ConnectError::Secure { peer: self.peer, why: found.to_string() };
+        }
         let source = match source.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+                if self.control.is_handshaking() =>
+            {
+                let why = "the peer closed the connection before the ends knew each other: it may take none that are encrypted";
+                return ConnectError::Secure { peer: self.peer, why: why.to_owned() };
+            }
             io::ErrorKind::UnexpectedEof => {
                 io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection")
             }

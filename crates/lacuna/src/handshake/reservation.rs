@@ -13,6 +13,8 @@ use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::handshake::{End, Role, Rtt, Sibling};
 use lacuna_proto::qp::Peer;
+use lacuna_secure::{Association, Cipher, End as SecureEnd, Limits, Secret};
+use lacuna_wire::Seal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -36,14 +38,27 @@ pub(super) struct Terms {
 }
 
 impl Reservation {
-    pub(super) fn new(context: &Context) -> Result<Self, QueuePairError> {
+    /// `seal`: of all its packets.
+    pub(super) fn new(context: &Context, seal: Seal) -> Result<Self, QueuePairError> {
         let keys = Keys::random()?;
-        let shared = context.roster().open(keys.qkey, |_| Machine::Reserved(Early::default()))?;
+        let machine = |_| Machine::Reserved(Early::default());
+        let shared = context.roster().open_sealed(keys.qkey, seal, machine)?;
         Ok(Self { owner: Arc::new(Owner::new(context, shared)), keys })
     }
 
     pub(super) fn shared(&self) -> &Shared {
         &self.owner.shared
+    }
+
+    /// Sets the keys of its packets, which follow from the secret of the connection.
+    pub(super) fn secure(&self, secret: &Secret, own: SecureEnd, role: Option<Role>) {
+        let context = &self.owner.context;
+        let secret =
+            secret.derive(b"lacuna queue pair", role.map_or("main", Role::name).as_bytes());
+        let (channels, now_ns) = (context.config().channels, context.clock().now_ns());
+        let association =
+            Association::new(Cipher::default(), secret, own, channels, Limits::default(), now_ns);
+        self.shared().books().secure(association);
     }
 
     /// The queue pair number and Q_Key that the peer's control packets carry.

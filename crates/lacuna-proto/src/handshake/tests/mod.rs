@@ -194,7 +194,7 @@ impl Pair {
                             (2, 70),
                             (hello.end.queue_pair, hello.end.qkey),
                             geometry.channels(),
-                            vec![geometry.mtu_bytes()],
+                            (geometry.seal(), vec![geometry.mtu_bytes()]),
                             DEADLINE_AFTER_NS,
                         ));
                         let is_mtu_given = parameters.mtu_bytes.is_some();
@@ -215,7 +215,8 @@ impl Pair {
             Some(ConnectStep::Probe(plan)) => {
                 let peer = (plan.peer.queue_pair, plan.peer.qkey);
                 let channels = plan.ports.len() as u8;
-                let (candidates, probe_timeout_ns) = (plan.candidates, plan.probe_timeout_ns);
+                let (candidates, probe_timeout_ns) =
+                    ((plan.seal, plan.candidates), plan.probe_timeout_ns);
                 let mut prober =
                     Prober::new(self.now_ns, (1, 7), peer, channels, candidates, probe_timeout_ns);
                 for (_, _, channel, body, length) in

@@ -1,0 +1,191 @@
+//! Encrypted connections: everything works as in clear, and only between ends that trust each other.
+
+use lacuna::datapath::{Fraction, Impair, Impairment, Loss, MemNetwork};
+use lacuna::trust::{HostKey, Token, Trust};
+use lacuna::{
+    Class, Classes, ConnectError, Connection, ConnectionConfig, Context, ContextConfig,
+    DatapathKind, Listener, Progress, QueuePairError, Wrap,
+};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Ends what would hang; no test asserts a time.
+const LONG: Duration = Duration::from_secs(20);
+
+fn token() -> Option<Trust> {
+    Some(Trust::of_token(&Token::generate().unwrap()))
+}
+
+fn context(trust: Option<Trust>, config: ContextConfig) -> Context {
+    Context::new(ContextConfig { bind: LOCALHOST.into(), trust, ..config })
+        .expect("sockets on loopback")
+}
+
+fn lossy() -> Wrap {
+    Arc::new(|channel, datapath| {
+        let loss = Loss::Independent(Fraction::from_ppm(20_000));
+        let impairment = Impairment { loss, ..Impairment::default() };
+        Box::new(Impair::new(datapath, impairment, u64::from(channel) + 1))
+    })
+}
+
+fn listen(context: &Context) -> (Listener, SocketAddr) {
+    let listener =
+        Listener::bind(context, (LOCALHOST, 0).into(), ConnectionConfig::default()).unwrap();
+    let address = listener.local_addr();
+    (listener, address)
+}
+
+/// Both outcomes of an attempt to connect.
+fn attempt(
+    here: &Context,
+    there: &Context,
+    config: ConnectionConfig,
+) -> (Result<Connection, ConnectError>, Result<Connection, ConnectError>) {
+    let (listener, address) = listen(there);
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept());
+        (Connection::connect(here, address, config), accepting.join().unwrap())
+    })
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 255 + seed) as u8).collect()
+}
+
+#[test]
+fn messages_arrive_in_every_mode_and_every_way_to_run_a_context() {
+    let network = MemNetwork::new();
+    let configs: [fn(&MemNetwork) -> ContextConfig; 5] = [
+        |_| ContextConfig::default(),
+        |_| ContextConfig { channels: 4, ..ContextConfig::default() },
+        |_| ContextConfig { datapath: DatapathKind::UdpPlain, ..ContextConfig::default() },
+        |_| ContextConfig { wrap: Some(lossy()), ..ContextConfig::default() },
+        |network| ContextConfig {
+            datapath: DatapathKind::Mem(network.clone()),
+            receive_buffer_bytes: 8 << 20,
+            ..ContextConfig::default()
+        },
+    ];
+    for (way, config) in configs.iter().enumerate() {
+        for mode in ["sr", "ec", "auto"] {
+            let trust = token();
+            let [here, there] = [(); 2].map(|()| context(trust.clone(), config(&network)));
+            let config =
+                ConnectionConfig { mode: mode.parse().unwrap(), ..ConnectionConfig::default() };
+            let (a, b) = attempt(&here, &there, config);
+            let (a, b) = (a.unwrap(), b.unwrap());
+            assert_eq!((a.chosen().wire, b.chosen().wire), ("sealed", "sealed"));
+            for len in [0, 1, 5000, 3_000_001] {
+                let receive = b.post_recv(vec![0; len]).unwrap();
+                let send = a.start_send(bytes(len, way), None).unwrap();
+                receive
+                    .wait(LONG)
+                    .unwrap_or_else(|error| panic!("way {way}, {mode}, {len} bytes: {error}"));
+                send.wait().unwrap();
+                assert!(receive.complete().buffer == bytes(len, way));
+            }
+        }
+    }
+}
+
+#[test]
+fn ends_that_do_not_trust_each_other_never_speak() {
+    let key = || HostKey::generate().unwrap();
+    let (a, b, stranger) = (key(), key(), key());
+    let trusts = |own: &HostKey, other: &HostKey| Some(Trust::of_keys(own, [other.public()]));
+    for (here, there) in [
+        (token(), token()),
+        (trusts(&a, &stranger), trusts(&b, &a)),
+        (trusts(&a, &b), trusts(&b, &stranger)),
+        (token(), None),
+        (None, token()),
+    ] {
+        let [here, there] = [here, there].map(|trust| context(trust, ContextConfig::default()));
+        let config = ConnectionConfig { connect_timeout: LONG, ..ConnectionConfig::default() };
+        let (connected, accepted) = attempt(&here, &there, config);
+        let (connected, accepted) = (connected.unwrap_err(), accepted.unwrap_err());
+        assert!(!connected.is_retryable(), "{connected}");
+        println!("{connected}\n    {accepted}");
+    }
+    let [here, there] =
+        [trusts(&a, &b), trusts(&b, &a)].map(|trust| context(trust, ContextConfig::default()));
+    let (connected, accepted) = attempt(&here, &there, ConnectionConfig::default());
+    assert!(connected.is_ok() && accepted.is_ok());
+}
+
+#[test]
+fn the_next_connection_takes_the_control_connection_of_the_last_and_other_keys() {
+    let trust = token();
+    let [here, there] = [(); 2].map(|()| context(trust.clone(), ContextConfig::default()));
+    let (listener, address) = listen(&there);
+    let mut peers = Vec::new();
+    for does_accepting_leave_first in [false, true, false, true] {
+        thread::scope(|scope| {
+            let accepting = scope.spawn(|| listener.accept().unwrap());
+            let a = Connection::connect(&here, address, ConnectionConfig::default()).unwrap();
+            let b = accepting.join().unwrap();
+            let receive = b.post_recv(vec![0; 5]).unwrap();
+            a.send(b"again").unwrap();
+            receive.wait(LONG).unwrap();
+            assert_eq!(receive.complete().buffer, b"again");
+            peers.push(b.peer());
+            let (first, second) = if does_accepting_leave_first { (b, a) } else { (a, b) };
+            drop(first);
+            while second.failure().is_none() {
+                thread::yield_now();
+            }
+        });
+    }
+    assert!(peers.windows(2).all(|pair| pair[0] == pair[1]), "{peers:?}");
+}
+
+#[test]
+fn classes_and_regions_of_an_encrypted_connection_are_encrypted_too() {
+    let trust = token();
+    let [here, there] = [(); 2].map(|()| context(trust.clone(), ContextConfig::default()));
+    let config = ConnectionConfig { classes: Classes::ALL, ..ConnectionConfig::default() };
+    let (a, b) = attempt(&here, &there, config);
+    let (a, b) = (a.unwrap(), b.unwrap());
+    for class in [Class::Critical, Class::Droppable] {
+        let [from, to] = [&a, &b].map(|end| end.class(class).unwrap());
+        let receive = to.post_recv(vec![0; 100_000]).unwrap();
+        from.send(bytes(100_000, 7), None).unwrap().wait().unwrap();
+        receive.wait(LONG).unwrap();
+        assert_eq!(receive.complete().buffer, bytes(100_000, 7));
+    }
+}
+
+#[test]
+fn what_would_be_in_clear_is_refused() {
+    let here = context(token(), ContextConfig::default());
+    let refused = here.queue_pair(&ConnectionConfig::default()).unwrap_err();
+    assert!(matches!(refused, QueuePairError::ClearWire { .. }), "{refused}");
+    let refused = here.datagram_queue_pair(&lacuna::datagram::Settings::default()).unwrap_err();
+    assert!(matches!(refused, lacuna::datagram::Error::Clear), "{refused}");
+    let config = ConnectionConfig { wire: lacuna::Wire::Rdma, ..ConnectionConfig::default() };
+    let (listener, address) = listen(&here);
+    let refused = Connection::connect(&here, address, config).unwrap_err();
+    assert!(refused.to_string().contains("wire short"), "{refused}");
+    drop(listener);
+}
+
+#[test]
+fn without_threads_it_works_as_well() {
+    let trust = token();
+    let manual = || ContextConfig { progress: Progress::Manual, ..ContextConfig::default() };
+    let [here, there] = [(); 2].map(|()| context(trust.clone(), manual()));
+    let (a, b) = attempt(&here, &there, ConnectionConfig::default());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    let reader = thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        let received = b.recv(&mut buffer).unwrap();
+        buffer.truncate(received.len);
+        buffer
+    });
+    a.send(&bytes(1 << 20, 3)).unwrap();
+    assert!(reader.join().unwrap() == bytes(1 << 20, 3));
+}
