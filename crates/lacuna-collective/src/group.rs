@@ -42,7 +42,7 @@ pub struct Group {
 pub(crate) struct Ends {
     context: Context,
     listener: Listener,
-    connection: ConnectionConfig,
+    pub(crate) connection: ConnectionConfig,
     reserve: TcpListener,
     pub(crate) places: Places,
 }

@@ -3,8 +3,11 @@
 //! The higher rank connects to the lower one, and says by the connection's tag which group and rank it is of; so who
 //! comes from elsewhere is refused before any packet is sent. Many are made at once: each takes two round trips.
 
+use crate::control::Control;
+use crate::group::CLOSE_FOR;
 use crate::rendezvous::{RANKS_MAX, Roll};
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, Listener};
+use lacuna::{Class, ConnectError, Connection, ConnectionConfig, Context, Listener};
+use lacuna_schedule::run::abort_note;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +81,7 @@ pub(crate) fn connect(
             *made[rank].lock().expect("no panic while it is held") = Some(connection);
         }
     };
-    std::thread::scope(|scope| {
+    let met = std::thread::scope(|scope| {
         let connecting: Vec<_> =
             (0..roll.rank.min(AT_ONCE_MAX)).map(|_| scope.spawn(to_lower)).collect();
         let accepted = accept(listener, roll, begin, timeout);
@@ -86,22 +89,46 @@ pub(crate) fn connect(
             .into_iter()
             .map(|thread| thread.join().expect("connecting does not panic"))
             .collect();
-        connected?;
-        for (rank, connection) in accepted? {
+        let (accepted, lacking) = accepted;
+        for (rank, connection) in accepted {
             *made[rank].lock().expect("no panic while it is held") = Some(connection);
         }
-        Ok(())
-    })?;
-    Ok(made.into_iter().map(|made| made.into_inner().expect("nobody holds it")).collect())
+        connected.map(drop).and(lacking)
+    });
+    let made = made.into_iter().map(|made| made.into_inner().expect("nobody holds it"));
+    let made: Vec<Option<Connection>> = made.collect();
+    met.inspect_err(|error| give_up(&made, error))?;
+    Ok(made)
 }
 
-/// Takes the connections of all higher ranks.
+/// Tells those that are connected because of whom this rank leaves: they may be at the group's first operation already,
+/// and would take this rank for the one that is gone. Best effort.
+fn give_up(made: &[Option<Connection>], error: &MeshError) {
+    let rank = match error {
+        MeshError::Connect { rank, .. } => *rank,
+        MeshError::Missing { missing, .. } if !missing.is_empty() => missing[0],
+        MeshError::Missing { .. } | MeshError::Accept(_) => return,
+    };
+    let connected = || made.iter().flatten();
+    for class in connected().filter_map(|connection| connection.class(Class::Critical)) {
+        if let Err(error) = Control::new(class.clone(), 1).and_then(|it| it.tell(&abort_note(rank)))
+        {
+            tracing::debug!(%error, "a rank is not told");
+        }
+    }
+    let begin = Instant::now();
+    for connection in connected() {
+        connection.flush(CLOSE_FOR.saturating_sub(begin.elapsed()));
+    }
+}
+
+/// Takes the connections of all higher ranks: those that came, and why not all.
 fn accept(
     listener: &Listener,
     roll: &Roll,
     begin: Instant,
     timeout: Duration,
-) -> Result<BTreeMap<usize, Connection>, MeshError> {
+) -> (BTreeMap<usize, Connection>, Result<(), MeshError>) {
     let expected = roll.rank + 1..roll.addresses.len();
     let mut accepted = BTreeMap::new();
     while accepted.len() < expected.len() {
@@ -126,20 +153,65 @@ fn accept(
             }
             Ok(None) => {}
             Err(error @ ConnectError::Accept { .. }) => {
-                return Err(MeshError::Accept(Box::new(error)));
+                return (accepted, Err(MeshError::Accept(Box::new(error))));
             }
             // A stranger, or a peer that went; the listener goes on.
             Err(error) => tracing::debug!(%error, "no rank"),
         }
         if begin.elapsed() > timeout {
             let missing = expected.filter(|rank| !accepted.contains_key(rank)).collect();
-            return Err(MeshError::Missing { waited_s: begin.elapsed().as_secs(), missing });
+            let waited_s = begin.elapsed().as_secs();
+            return (accepted, Err(MeshError::Missing { waited_s, missing }));
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    Ok(accepted)
+    (accepted, Ok(()))
 }
 
 fn rank_of(tag: u64) -> usize {
     (tag & ((1 << RANK_BITS) - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GroupConfig;
+    use crate::error::GroupError;
+    use crate::group::{Ends, Group};
+    use crate::rendezvous::Meeting;
+    use lacuna::ContextConfig;
+    use std::net::Ipv4Addr;
+
+    /// Rank 2 has connected to rank 0 and goes no further. Rank 0 begins the group's first operation, while rank 1 waits
+    /// for rank 2, gives up and leaves.
+    #[test]
+    fn who_gives_up_while_connecting_says_because_of_whom() {
+        const PATIENCE: Duration = Duration::from_millis(300);
+        let config = |rank, timeout| {
+            let (host, job) = (String::new(), String::new());
+            let meeting = Meeting { host, rank, ranks: 3, job, timeout };
+            GroupConfig { bind: Ipv4Addr::LOCALHOST.into(), ..GroupConfig::new(meeting) }
+        };
+        let configs =
+            [config(0, Duration::from_secs(60)), config(1, PATIENCE), config(2, PATIENCE)];
+        let ends = configs.each_ref().map(|config| Ends::open(config).unwrap());
+        let addresses: Vec<_> = ends.iter().map(|ends| ends.places.listens).collect();
+        let roll =
+            |rank| Roll { group: 7, rank, addresses: addresses.clone(), meets: addresses.clone() };
+        let here = ContextConfig { bind: Ipv4Addr::LOCALHOST.into(), ..ContextConfig::default() };
+        let here = Context::new(here).unwrap();
+        let [ends0, ends1, ends2] = ends;
+        let [config0, config1, _] = configs;
+        let settings = ConnectionConfig { tag: tag(7, 2), ..ends2.connection };
+        let (first, second) = std::thread::scope(|scope| {
+            let second = scope.spawn(|| Group::connect(config1, ends1, roll(1)).map(drop));
+            let first = scope.spawn(|| Group::connect(config0, ends0, roll(0)).map(drop));
+            let victim = Connection::connect(&here, addresses[0], settings).unwrap();
+            let (first, second) = (first.join().unwrap(), second.join().unwrap());
+            drop(victim);
+            (first.unwrap_err(), second.unwrap_err())
+        });
+        assert!(matches!(second, GroupError::Mesh(MeshError::Missing { .. })), "{second}");
+        assert!(first.to_string().contains("rank 1 gave up because of rank 2"), "{first}");
+    }
 }

@@ -43,7 +43,7 @@ mod who;
 pub use board::PUBLISHED_BYTES_MAX;
 pub use fabric::{Event, Fabric, FabricError, NOTE_BYTES_MAX, Posting, Reason, Token};
 pub use memory::{Buffers, Vectors};
-pub use note::Label;
+pub use note::{Label, abort_note};
 pub use operation::{Divisor, Job, Time};
 pub use report::{Finished, Hop, Report, RunError, Straggler};
 pub use runner::Runner;

@@ -55,6 +55,12 @@ pub(super) enum Note {
     Board(Vec<(usize, Published)>),
 }
 
+/// What a rank says to the others' runners that has no runner itself yet, and gives up because of `rank`.
+#[must_use]
+pub fn abort_note(rank: usize) -> Vec<u8> {
+    Note::Abort { rank }.write(0)
+}
+
 impl Note {
     pub(super) fn write(&self, sequence: u64) -> Vec<u8> {
         let kind = match self {
