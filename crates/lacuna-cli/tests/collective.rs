@@ -207,22 +207,25 @@ fn kill_one(victim: usize, after_rows: usize, after: Duration) {
     std::thread::sleep(after);
     ranks.0[victim].kill().expect("it runs");
     let begin = Instant::now();
+    let mut left: Vec<(usize, Option<i32>, Vec<String>)> = Vec::new();
     for rank in (0..4).filter(|rank| *rank != victim) {
         let child = &mut ranks.0[rank];
         let status = loop {
             match child.try_wait().expect("a child") {
                 Some(status) => break status,
-                None if begin.elapsed() > PATIENCE => panic!("rank {rank} hangs"),
+                None if begin.elapsed() > PATIENCE => panic!("rank {rank} hangs: {left:?}"),
                 None => std::thread::yield_now(),
             }
         };
         let error = BufReader::new(child.stderr.take().unwrap()).lines();
-        let error: Vec<String> = error.map_while(Result::ok).collect();
-        assert_eq!(status.code(), Some(3), "rank {rank}: {error:?}");
+        left.push((rank, status.code(), error.map_while(Result::ok).collect()));
+    }
+    for (rank, code, error) in &left {
+        assert_eq!(*code, Some(3), "rank {rank}, rank {victim} was killed: {left:?}");
         // Before all had met, it is the rank that did not come.
         let names = [format!("rank {victim}"), format!(": {victim}")];
         let is_named = |line: &String| line.contains(&names[0]) || line.ends_with(&names[1]);
-        assert!(error.iter().any(is_named), "rank {rank}: {error:?}");
+        assert!(error.iter().any(is_named), "rank {rank}, rank {victim} was killed: {left:?}");
     }
 }
 

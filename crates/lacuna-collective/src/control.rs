@@ -69,6 +69,16 @@ pub(crate) struct Control {
     ready: VecDeque<(Token, Vec<u8>)>,
 }
 
+/// Sends a note to the peer of a critical class.
+pub(crate) fn tell(queue_pair: &QueuePair, note: &[u8]) -> Result<(), String> {
+    send(queue_pair, &[NOTE], note).map(drop)
+}
+
+fn send(queue_pair: &QueuePair, header: &[u8], bytes: &[u8]) -> Result<SendHandle, String> {
+    let message = [header, bytes].concat();
+    queue_pair.send(SendBuffer::from(message), None).map_err(|error| error.to_string())
+}
+
 impl Control {
     pub(crate) fn new(queue_pair: QueuePair, note_copies: usize) -> Result<Self, String> {
         let mut control = Self {
@@ -92,7 +102,7 @@ impl Control {
     }
 
     pub(crate) fn tell(&self, note: &[u8]) -> Result<(), String> {
-        (0..self.note_copies).try_for_each(|_| self.send(&[NOTE], note).map(drop))
+        (0..self.note_copies).try_for_each(|_| tell(&self.queue_pair, note))
     }
 
     /// Tells where the reliable queue pair for this peer is.
@@ -119,8 +129,7 @@ impl Control {
     }
 
     fn send(&self, header: &[u8], bytes: &[u8]) -> Result<SendHandle, String> {
-        let message = [header, bytes].concat();
-        self.queue_pair.send(SendBuffer::from(message), None).map_err(|error| error.to_string())
+        send(&self.queue_pair, header, bytes)
     }
 
     /// A short message has a receive.

@@ -13,7 +13,9 @@ use lacuna::controller::ControllerConfig;
 use lacuna::{Classes, Connection, ConnectionConfig, Context, ContextConfig, Listener, Progress};
 use lacuna_schedule::budget::Key;
 use lacuna_schedule::element::{Element, Op};
-use lacuna_schedule::run::{Buffers, Fabric, Job, Label, Report, RunError, Runner, Time, Vectors};
+use lacuna_schedule::run::{
+    Buffers, Fabric, FabricError, Job, Label, Report, RunError, Runner, Time, Vectors,
+};
 use lacuna_schedule::schedule::{Algorithm, Collective, Request, plan};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -128,13 +130,12 @@ impl Group {
         let ranks = roll.addresses.len();
         let runner = Runner::new(roll.rank, ranks, config.settings);
         let known = connections.clone();
-        let mut sockets = Sockets::new(context.clone(), connections, config.silence)?;
+        let sockets = sockets(&context, connections, &config).inspect_err(|error| {
+            if let GroupError::Fabric(FabricError::Peer { peer, .. }) = error {
+                mesh::give_up(&known, *peer);
+            }
+        })?;
         let chunk_bytes = Fabric::chunk_bytes(&sockets);
-        if let Transport::Rc(repair) = config.transport {
-            let kind = config.controller;
-            let controller = ControllerConfig::of(kind, config.rate_bits_per_s)?;
-            sockets.use_rc(repair, controller, timeout)?;
-        }
         let adapt = (Adapt::new(config.rule, ranks), ranks);
         let driver = Driver::new(context, runner, sockets, adapt).map_err(GroupError::Thread)?;
         let coder = Coder::new(roll.rank, ranks, roll.group);
@@ -332,6 +333,20 @@ impl Group {
         let buffers = Box::new(Vectors::default());
         Ok(self.run(&Collective::Barrier, types, buffers, &Options::default())?.report)
     }
+}
+
+/// What carries the group's messages.
+fn sockets(
+    context: &Context,
+    connections: Vec<Option<Connection>>,
+    config: &GroupConfig,
+) -> Result<Sockets, GroupError> {
+    let mut sockets = Sockets::new(context.clone(), connections, config.silence)?;
+    if let Transport::Rc(repair) = config.transport {
+        let controller = ControllerConfig::of(config.controller, config.rate_bits_per_s)?;
+        sockets.use_rc(repair, controller, config.meeting.timeout)?;
+    }
+    Ok(sockets)
 }
 
 impl Ends {

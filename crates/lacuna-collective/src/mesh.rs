@@ -3,7 +3,7 @@
 //! The higher rank connects to the lower one, and says by the connection's tag which group and rank it is of; so who
 //! comes from elsewhere is refused before any packet is sent. Many are made at once: each takes two round trips.
 
-use crate::control::Control;
+use crate::control;
 use crate::group::CLOSE_FOR;
 use crate::rendezvous::{RANKS_MAX, Roll};
 use lacuna::{Class, ConnectError, Connection, ConnectionConfig, Context, Listener};
@@ -49,6 +49,17 @@ pub enum MeshError {
     /// The listener does not work any more.
     #[error("cannot take connections: {0}")]
     Accept(Box<ConnectError>),
+}
+
+impl MeshError {
+    /// Because of whom; the first of several.
+    fn rank(&self) -> Option<usize> {
+        match self {
+            Self::Connect { rank, .. } => Some(*rank),
+            Self::Missing { missing, .. } => missing.first().copied(),
+            Self::Accept(_) => None,
+        }
+    }
 }
 
 fn tag(group: u64, rank: usize) -> u64 {
@@ -97,22 +108,20 @@ pub(crate) fn connect(
     });
     let made = made.into_iter().map(|made| made.into_inner().expect("nobody holds it"));
     let made: Vec<Option<Connection>> = made.collect();
-    met.inspect_err(|error| give_up(&made, error))?;
+    met.inspect_err(|error| {
+        if let Some(rank) = error.rank() {
+            give_up(&made, rank);
+        }
+    })?;
     Ok(made)
 }
 
 /// Tells those that are connected because of whom this rank leaves: they may be at the group's first operation already,
 /// and would take this rank for the one that is gone. Best effort.
-fn give_up(made: &[Option<Connection>], error: &MeshError) {
-    let rank = match error {
-        MeshError::Connect { rank, .. } => *rank,
-        MeshError::Missing { missing, .. } if !missing.is_empty() => missing[0],
-        MeshError::Missing { .. } | MeshError::Accept(_) => return,
-    };
+pub(crate) fn give_up(made: &[Option<Connection>], rank: usize) {
     let connected = || made.iter().flatten();
     for class in connected().filter_map(|connection| connection.class(Class::Critical)) {
-        if let Err(error) = Control::new(class.clone(), 1).and_then(|it| it.tell(&abort_note(rank)))
-        {
+        if let Err(error) = control::tell(class, &abort_note(rank)) {
             tracing::debug!(%error, "a rank is not told");
         }
     }
