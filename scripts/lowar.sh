@@ -15,6 +15,8 @@
 # should have nothing else to do. Needs root, namespaces and python3; without them it says so and ends with 0.
 # Builds the release binary unless LACUNA names one.
 set -euo pipefail
+# All on networks of its own namespaces, which nobody else can reach.
+export LACUNA_INSECURE=1
 cd "$(dirname "$0")/.."
 command -v python3 >/dev/null || { echo "skipped: needs python3"; exit 0; }
 if [ "$(id -u)" != 0 ] || ! unshare -mn true 2>/dev/null; then

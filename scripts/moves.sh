@@ -16,6 +16,8 @@
 # itself takes. Needs root, `ip` and `iptables`; without them it says so and ends with 0. Builds the
 # release binary unless LACUNA names one.
 set -euo pipefail
+# All on networks of its own namespaces, which nobody else can reach.
+export LACUNA_INSECURE=1
 cd "$(dirname "$0")/.."
 for tool in ip iptables bc; do
     command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 0; }

@@ -17,6 +17,8 @@
 # come through (in raw: those after it), at the speed of before but for a few per cent. Needs root, `ip` and `iptables`; without them it says so
 # and ends with 0. Builds the release binary unless LACUNA names one.
 set -euo pipefail
+# All on networks of its own namespaces, which nobody else can reach.
+export LACUNA_INSECURE=1
 cd "$(dirname "$0")/.."
 for tool in ip iptables ip6tables tc cc python3; do
     command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 0; }

@@ -12,6 +12,8 @@
 # Needs root, `ip`, `tc`, python3 and tshark (`apt-get install tshark`); without them it says so and
 # ends with 0. Builds the release binary unless LACUNA names one.
 set -euo pipefail
+# All on networks of its own namespaces, which nobody else can reach.
+export LACUNA_INSECURE=1
 cd "$(dirname "$0")/.."
 for tool in ip tc python3 tshark; do
     command -v $tool >/dev/null ||

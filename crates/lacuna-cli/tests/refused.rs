@@ -37,6 +37,7 @@ fn in_hosts(server: &[&str], script: &str) -> Option<Output> {
         .args(server)
         .args(["--", "bash", "-c", &script])
         .env("lacuna", LACUNA)
+        .env("LACUNA_INSECURE", "1")
         .stdin(Stdio::null())
         .output()
         .expect("the binary runs");

@@ -7,13 +7,15 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
+/// Its hosts are alone on their network.
+fn lacuna() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lacuna"));
+    command.env("LACUNA_INSECURE", "1");
+    command
+}
+
 fn wan(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_lacuna"))
-        .arg("wan")
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
+    lacuna().arg("wan").args(args).stdin(Stdio::null()).output().expect("the binary runs")
 }
 
 fn stderr(output: &Output) -> String {
@@ -181,7 +183,7 @@ fn a_server_that_ends_at_once_is_named_with_its_exit_code() {
 
 #[test]
 fn a_run_that_is_asked_to_end_ends_its_programs_and_tells_what_was() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+    let mut child = lacuna()
         .args(["wan", "run", "--ready", "0s", "--", "sleep", "1000", "--"])
         .args(["sh", "-c", "echo here; exec sleep 1000"])
         .stdin(Stdio::null())
@@ -410,7 +412,7 @@ fn a_broadcast_reaches_three_servers_of_a_lan_each_of_which_asks_for_what_it_mis
 
 #[test]
 fn a_lan_that_is_asked_to_end_ends_all_programs() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+    let mut child = lacuna()
         .args(["wan", "run", "--topology", "lan", "--hosts", "3", "--"])
         .args(["sh", "-c", "echo here; exec sleep 1000"])
         .stdin(Stdio::null())
@@ -501,7 +503,7 @@ fn once_a_rank_has_failed_the_others_are_ended_and_it_is_the_exit_code() {
 
 #[test]
 fn a_ring_that_is_asked_to_end_ends_all_programs() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+    let mut child = lacuna()
         .args(["wan", "run", "--topology", "ring", "--hosts", "3", "--"])
         .args(["sh", "-c", "echo here; exec sleep 1000"])
         .stdin(Stdio::null())

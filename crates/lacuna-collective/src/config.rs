@@ -3,7 +3,7 @@
 use crate::encode::Encode;
 use crate::rendezvous::Meeting;
 use lacuna::rc::Repair;
-use lacuna::{ConnectionConfig, ControllerKind, Mode, ScopedIp, Wrap};
+use lacuna::{ConnectionConfig, ControllerKind, Mode, ScopedIp, Security, Wrap};
 use lacuna_schedule::budget::Rule;
 use lacuna_schedule::run::{Divisor, Settings};
 use lacuna_schedule::schedule::Algorithm;
@@ -47,6 +47,8 @@ pub struct GroupConfig {
     pub chunk_bytes: u64,
     /// Within what time a rank that says nothing counts as gone.
     pub silence: Duration,
+    /// Which connections are encrypted, and with whom.
+    pub security: Security,
     /// Goes around the datapath of the group: to lose or delay packets on purpose.
     pub wrap: Option<Wrap>,
     /// How budgets are learned ([`Budget::Adaptive`]).
@@ -70,6 +72,7 @@ impl GroupConfig {
             rate_bits_per_s: None,
             chunk_bytes: CHUNK_BYTES,
             silence: ConnectionConfig::default().silence,
+            security: Security::default(),
             wrap: None,
             rule: Rule::default(),
             settings: Settings::default(),

@@ -358,6 +358,7 @@ impl Ends {
             bind: config.bind,
             progress: Progress::Manual,
             wrap: config.wrap.clone(),
+            security: config.security.clone(),
             ..ContextConfig::default()
         })?;
         let connection = ConnectionConfig {

@@ -32,6 +32,7 @@ impl Blames for ConnectError {
             Self::QueuePair(error) => error.fault(),
             Self::Context(error) => error.fault(),
             Self::Listen { .. } | Self::Accept { .. } => Fault::Machine,
+            Self::NobodyTrusted { .. } => Fault::Caller,
             _ => Fault::Peer,
         }
     }
@@ -44,6 +45,8 @@ impl Blames for QueuePairError {
             | Self::Engine(_)
             | Self::NoRate
             | Self::Zero { .. }
+            | Self::ClearWire { .. }
+            | Self::NoTrust
             | Self::Wire { .. } => Fault::Caller,
             Self::Context(error) => error.fault(),
             Self::TooMany { .. } | Self::System { .. } => Fault::Machine,
@@ -55,7 +58,7 @@ impl Blames for QueuePairError {
 impl Blames for ContextError {
     fn fault(&self) -> Fault {
         match self {
-            Self::Channels { .. } => Fault::Caller,
+            Self::Channels { .. } | Self::Insecure { .. } => Fault::Caller,
             _ => Fault::Machine,
         }
     }

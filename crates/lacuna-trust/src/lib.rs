@@ -12,11 +12,14 @@
 //!
 //! No socket, clock or thread here: [`Session`] takes bytes from and gives bytes to whoever has the connection.
 
+pub mod alert;
+pub mod file;
 pub mod key;
 pub mod session;
 mod tls;
 pub mod token;
 
+pub use file::{FileError, read_public_keys, write_secret};
 pub use key::{HostKey, KeyError, PublicKey};
 pub use session::{Session, SessionError};
 pub use tls::Trust;

@@ -35,6 +35,15 @@ pub enum SessionError {
     /// The peer does not believe this end.
     #[error("the peer does not trust this end's key")]
     Refused,
+    /// The peer wants an encrypted connection, and this end trusts nobody.
+    #[error("the peer wants it encrypted, and nobody is trusted by keys here")]
+    NoKeys,
+    /// The peer takes no encrypted connections.
+    #[error("the peer has no keys and takes connections in clear alone: give it whom to trust")]
+    ClearOnly,
+    /// The peer is busy.
+    #[error("the peer is busy; try again")]
+    Busy,
     /// The peer speaks no TLS, or not as both ends here do; or somebody has meddled with it.
     #[error("no secure session: {0}")]
     Tls(Error),
@@ -50,6 +59,8 @@ impl From<Error> for SessionError {
             Error::AlertReceived(
                 Alert::AccessDenied | Alert::BadCertificate | Alert::CertificateUnknown,
             ) => Self::Refused,
+            Error::AlertReceived(Alert::InsufficientSecurity) => Self::ClearOnly,
+            Error::AlertReceived(Alert::UserCanceled) => Self::Busy,
             error => Self::Tls(error),
         }
     }

@@ -20,7 +20,6 @@ use crate::handshake::{Incoming, turn_away};
 use crate::readiness::{self, For, source};
 use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, ListenerPool, has_ended};
 use lacuna_datapath::ends_listener;
-use lacuna_secure::End;
 use lacuna_trust::Trust;
 use std::collections::VecDeque;
 use std::io;
@@ -47,7 +46,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct AcceptQueue {
     clock: Clock,
-    /// Whom to believe; `None` if connections are in clear.
+    /// Whom to believe; `None`: nobody by keys.
     trust: Option<Trust>,
     peers_max: usize,
     /// Peers without a complete hello, in order of incoming, which is the order of their deadlines.
@@ -186,8 +185,7 @@ impl AcceptQueue {
                 // The peer reset it while it was queued; Linux reports that only here.
                 Ok((stream, _)) if is_reset(&stream) => continue,
                 Ok((stream, _)) => {
-                    let trust = self.trust.as_ref();
-                    return Control::new(stream, trust, End::Accepting).map(Some);
+                    return Ok(Some(Control::accepting(stream, self.trust.as_ref())));
                 }
                 Err(error) => error,
             };
@@ -247,9 +245,7 @@ impl AcceptQueue {
     fn refuse_oldest(&mut self) {
         let Some(oldest) = self.silent.pop_front() else { return };
         let (peer, limit) = (oldest.peer(), self.peers_max);
-        if self.trust.is_none() {
-            turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
-        }
+        turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
         self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
     }
 

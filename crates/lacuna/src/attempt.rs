@@ -72,12 +72,19 @@ impl Attempt {
             let limit = Limit::check_descriptors(RESOLVER_DESCRIPTORS).err();
             ConnectError::unreachable(peer, limit.unwrap_or(error))
         })?;
-        let (mut addresses, mut unusable) = (Vec::new(), None);
+        let (mut addresses, mut unusable, mut unknown) = (Vec::new(), None, None);
         for address in found {
+            if context.policy().towards(address.ip()).is_err() {
+                unknown = Some(address);
+                continue;
+            }
             match handshake::host_of(address, context) {
                 Ok(_) => addresses.push(address),
                 Err(why) => unusable = Some(why),
             }
+        }
+        if let (true, None, Some(peer)) = (addresses.is_empty(), &unusable, unknown) {
+            return Err(ConnectError::NobodyTrusted { peer });
         }
         Ok(Self {
             context: context.clone(),

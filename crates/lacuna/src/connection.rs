@@ -106,7 +106,7 @@ pub struct AcceptedStream(Control);
 /// One that somebody else has accepted.
 impl From<TcpStream> for AcceptedStream {
     fn from(stream: TcpStream) -> Self {
-        Self(Control::clear(stream))
+        Self(Control::accepting(stream, None))
     }
 }
 
@@ -148,7 +148,7 @@ impl Listener {
             Ok(Own::new(tcp))
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
-        let trust = context.trust().cloned();
+        let trust = context.policy().trust.clone();
         let queue = AcceptQueue::new(context.clock(), trust, accept_queue::PEERS_MAX)
             .map_err(|source| ConnectError::Listen { address, source })?;
         let pool = Own::new(queue.pool().clone());
@@ -283,11 +283,7 @@ impl Listener {
         self.context.check_process()?;
         let clock = self.context.clock();
         let AcceptedStream(control) = stream.into();
-        let peer = control.stream().peer_addr().ok();
-        let control = control.secured(self.context.trust()).map_err(|source| {
-            let peer = peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
-            ConnectError::Unreachable { peer, source }
-        })?;
+        let control = control.believing(self.context.policy().trust.as_ref());
         let mut incoming = Incoming::new(clock, control, handshake::timeout_of(&self.config))?;
         incoming.wait_for_hello(clock)?;
         self.answer(incoming, takes)
@@ -298,10 +294,7 @@ impl Listener {
     /// retries. May be called with a clone of the stream while [`Listener::agree`] waits on the
     /// other, which then fails.
     pub fn turn_away(&self, stream: &TcpStream, reason: &str) {
-        // A peer that expects an encrypted connection believes no word before the ends know each other.
-        if self.context.trust().is_none() {
-            handshake::turn_away(stream, reason.to_owned());
-        }
+        handshake::turn_away(stream, reason.to_owned());
         let _ = stream.shutdown(Shutdown::Both);
     }
 }

@@ -15,6 +15,7 @@ use crate::monitor::Monitor;
 use crate::paths::{Paths, Remembered};
 use crate::reuse;
 use crate::roster::Roster;
+use crate::security::{Policy, Security};
 use crate::worker::Worker;
 use lacuna_datapath::process::Own;
 use lacuna_datapath::{
@@ -23,7 +24,6 @@ use lacuna_datapath::{
 use lacuna_engine::Counters;
 use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_place::region::KeyTable;
-use lacuna_trust::Trust;
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -110,10 +110,8 @@ pub struct ContextConfig {
     /// as the context. The file need not exist yet. One that is not a regular file with such
     /// records is refused.
     pub path_memory: Option<PathBuf>,
-    /// Whom this end believes and how it proves who it is: all connections of the context are encrypted, and only with
-    /// such peers. What connects otherwise (datagrams, reliable connections as RoCE has them, queue pairs whose infos the
-    /// application exchanges) is refused. `None`: all is in clear, and anybody is believed.
-    pub trust: Option<Trust>,
+    /// Which connections are encrypted, and with whom.
+    pub security: Security,
 }
 
 impl Default for ContextConfig {
@@ -128,7 +126,7 @@ impl Default for ContextConfig {
             wrap: None,
             ecn: true,
             path_memory: None,
-            trust: None,
+            security: Security::default(),
         }
     }
 }
@@ -190,6 +188,7 @@ pub struct Context {
 struct Inner {
     clock: Clock,
     config: ContextConfig,
+    policy: Policy,
     capabilities: Capabilities,
     addresses: Vec<SocketAddr>,
     inboxes: Vec<Arc<Inbox>>,
@@ -224,6 +223,7 @@ impl Context {
         if channels == 0 || usize::from(channels) > CHANNELS_MAX {
             return Err(ContextError::Channels { channels });
         }
+        let policy = Policy::of(&config.security)?;
         let paths = Paths::open(config.path_memory.clone())?;
         let datapaths = bind(&config)?;
         let addresses = datapaths.iter().map(Datapath::local_addr).collect();
@@ -290,6 +290,7 @@ impl Context {
         let inner = Inner {
             clock,
             config,
+            policy,
             capabilities,
             addresses,
             inboxes,
@@ -473,9 +474,9 @@ impl Context {
         &self.inner.monitor
     }
 
-    /// Whom it believes.
-    pub(crate) fn trust(&self) -> Option<&Trust> {
-        self.inner.config.trust.as_ref()
+    /// Which connections are encrypted.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.inner.policy
     }
 
     pub(crate) fn control_pool(&self) -> &Arc<reuse::ControlPool> {

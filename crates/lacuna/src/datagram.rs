@@ -278,7 +278,7 @@ impl Context {
     /// # Errors
     /// See [`Error`].
     pub fn datagram_queue_pair(&self, settings: &Settings) -> Result<QueuePair, Error> {
-        if self.trust().is_some() {
+        if self.policy().encrypts_all() {
             return Err(Error::Clear);
         }
         self.check_process()?;

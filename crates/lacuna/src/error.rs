@@ -1,6 +1,7 @@
 //! Errors: one enum per operation, each variant with whose fault it is.
 
 use crate::address::show;
+use crate::security::{INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
 use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_datapath::limit::{Limit, NoThread, Said};
@@ -9,6 +10,7 @@ use lacuna_place::reason::Reason;
 use lacuna_place::region::OutOfBounds;
 use lacuna_proto::handshake::{Disagreement, Wire};
 use lacuna_proto::qp::{Failure, ReceiveFailure};
+use lacuna_trust::FileError;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -39,6 +41,18 @@ pub enum ContextError {
         file: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// The token that the environment names cannot be used.
+    #[error("{TOKEN_FILE_VARIABLE}: {source}")]
+    Token {
+        /// Why not.
+        source: FileError,
+    },
+    /// The environment asks for connections in clear, and not in the right way. The caller's fault.
+    #[error("{INSECURE_VARIABLE}: {why}")]
+    Insecure {
+        /// What is wrong.
+        why: &'static str,
     },
     /// The system gave no thread.
     #[error("the system refused a thread: {}", NoThread(.0))]
@@ -318,6 +332,16 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// What was found wrong.
         why: String,
+    },
+    /// The peer is not on this host, nobody is trusted by keys, and nothing says that this may be in clear. The caller's
+    /// fault.
+    #[error(
+        "{} is not this host, and nobody there is trusted: give both ends the same token (--token FILE, or its name in {TOKEN_FILE_VARIABLE}; lacuna key token makes one), each other's keys (--trust FILE), or, where nobody else is on the network, --insecure",
+        show(*peer)
+    )]
+    NobodyTrusted {
+        /// The peer.
+        peer: SocketAddr,
     },
     /// TCP works, but UDP packets are not answered.
     #[error("no answer over UDP from {} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", show(*peer), channels - answered, waited.as_secs_f64())]

@@ -67,6 +67,7 @@ mod reading;
 mod region;
 mod reuse;
 mod roster;
+mod security;
 mod shared;
 mod stats;
 mod told;
@@ -99,6 +100,7 @@ pub use pool::Pool;
 pub use queue_pair::QueuePair;
 pub use reading::{READ_PART_BYTES, READ_PARTS_MAX, ReadHandle};
 pub use region::{Region, RegionOptions, Rights, Window};
+pub use security::{INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
 pub use stats::{AutoStats, ChannelStats, ConnectionStats, EndedStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;

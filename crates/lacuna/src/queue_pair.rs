@@ -151,9 +151,9 @@ impl Context {
 impl Context {
     /// Refuses what would be in clear in a context that encrypts: there is no exchange that could agree on keys.
     pub(crate) fn check_clear(&self, wire: Wire) -> Result<(), QueuePairError> {
-        match self.trust() {
-            Some(_) => Err(QueuePairError::ClearWire { wire }),
-            None => Ok(()),
+        match self.policy().encrypts_all() {
+            true => Err(QueuePairError::ClearWire { wire }),
+            false => Ok(()),
         }
     }
 }

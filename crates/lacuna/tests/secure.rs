@@ -4,7 +4,7 @@ use lacuna::datapath::{Fraction, Impair, Impairment, Loss, MemNetwork};
 use lacuna::trust::{HostKey, Token, Trust};
 use lacuna::{
     Class, Classes, ConnectError, Connection, ConnectionConfig, Context, ContextConfig,
-    DatapathKind, Listener, Progress, QueuePairError, Wrap,
+    DatapathKind, Listener, Progress, QueuePairError, Security, Wrap,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ fn token() -> Option<Trust> {
 }
 
 fn context(trust: Option<Trust>, config: ContextConfig) -> Context {
-    Context::new(ContextConfig { bind: LOCALHOST.into(), trust, ..config })
+    let security = trust.map_or(Security::Insecure, Security::Keys);
+    Context::new(ContextConfig { bind: LOCALHOST.into(), security, ..config })
         .expect("sockets on loopback")
 }
 
@@ -97,19 +98,19 @@ fn ends_that_do_not_trust_each_other_never_speak() {
     let key = || HostKey::generate().unwrap();
     let (a, b, stranger) = (key(), key(), key());
     let trusts = |own: &HostKey, other: &HostKey| Some(Trust::of_keys(own, [other.public()]));
-    for (here, there) in [
-        (token(), token()),
-        (trusts(&a, &stranger), trusts(&b, &a)),
-        (trusts(&a, &b), trusts(&b, &stranger)),
-        (token(), None),
-        (None, token()),
+    for (here, there, why) in [
+        (token(), token(), "trust"),
+        (trusts(&a, &stranger), trusts(&b, &a), "key is not trusted here"),
+        (trusts(&a, &b), trusts(&b, &stranger), "does not trust this end's key"),
+        (token(), None, "in clear alone"),
+        (None, token(), "encrypted connections only"),
     ] {
         let [here, there] = [here, there].map(|trust| context(trust, ContextConfig::default()));
         let config = ConnectionConfig { connect_timeout: LONG, ..ConnectionConfig::default() };
         let (connected, accepted) = attempt(&here, &there, config);
         let (connected, accepted) = (connected.unwrap_err(), accepted.unwrap_err());
         assert!(!connected.is_retryable(), "{connected}");
-        println!("{connected}\n    {accepted}");
+        assert!(connected.to_string().contains(why), "{connected}\n    {accepted}");
     }
     let [here, there] =
         [trusts(&a, &b), trusts(&b, &a)].map(|trust| context(trust, ContextConfig::default()));
@@ -188,4 +189,27 @@ fn without_threads_it_works_as_well() {
     });
     a.send(&bytes(1 << 20, 3)).unwrap();
     assert!(reader.join().unwrap() == bytes(1 << 20, 3));
+}
+
+#[test]
+fn peers_on_this_host_are_spoken_to_in_clear_where_both_ends_allow_it() {
+    let trust = Trust::of_token(&Token::generate().unwrap());
+    let off_host = || Security::KeysOffHost(trust.clone());
+    let all = || Security::Keys(trust.clone());
+    for (here, there, wire) in [
+        (off_host(), off_host(), Some("short")),
+        (Security::Insecure, off_host(), Some("short")),
+        (all(), off_host(), Some("sealed")),
+        (all(), all(), Some("sealed")),
+        (off_host(), all(), None),
+        (all(), Security::Insecure, None),
+    ] {
+        let [here, there] = [here, there].map(|security| {
+            let config = ContextConfig { bind: LOCALHOST.into(), security, ..Default::default() };
+            Context::new(config).unwrap()
+        });
+        let (a, b) = attempt(&here, &there, ConnectionConfig::default());
+        let found = [a.as_ref(), b.as_ref()].map(|end| end.ok().map(|end| end.chosen().wire));
+        assert_eq!(found, [wire, wire], "{a:?} {b:?}");
+    }
 }

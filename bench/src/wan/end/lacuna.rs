@@ -6,7 +6,7 @@ use super::{Line, Message, Order, Reuse, Task, crowd, now_ns, say, thread, watch
 use anyhow::{Context as _, Result, bail};
 use lacuna::{
     Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener, Mode,
-    RecvHandle, ScopedIp, SendBuffer,
+    RecvHandle, ScopedIp, Security, SendBuffer,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -41,7 +41,9 @@ fn config(order: &Order, mode: &str, cc: &str) -> Result<ConnectionConfig> {
 }
 
 fn context(bind: ScopedIp) -> Result<Context> {
-    Ok(Context::new(ContextConfig { bind, ..ContextConfig::default() })?)
+    // Its hosts are alone on their network.
+    let security = Security::Insecure;
+    Ok(Context::new(ContextConfig { bind, security, ..ContextConfig::default() })?)
 }
 
 pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {

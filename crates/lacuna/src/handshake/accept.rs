@@ -160,6 +160,13 @@ impl Incoming {
         if (parameters.wire == Wire::Sealed) != is_secure {
             return Err("packets are encrypted just if the control connection is".to_owned());
         }
+        if !is_secure && !context.policy().allows_clear(self.pump.peer().ip()) {
+            return Err(match context.policy().encrypts_all() {
+                true => "it takes encrypted connections only: both ends need a token or keys",
+                false => "it takes connections in clear from its own host only: both ends need a token or keys",
+            }
+            .to_owned());
+        }
         let config = config.with(&parameters);
         check_config(&config).map_err(|error| error.to_string())?;
         config.check_wire(&context.capabilities()).map_err(|error| error.to_string())?;

@@ -70,22 +70,20 @@ impl Exchange {
     ) -> Result<Self, ConnectError> {
         // Refuse bad settings before the peer hears of them.
         check_config(&config)?;
-        let config = config.secured(context.trust().is_some())?;
-        let seal = config.wire.seal();
-        let mtu_bytes = config.mtu_bytes.unwrap_or(mtu_candidates(seal)[0]);
-        config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
         let (control, goodbye) = match stream {
             ControlStream::New(stream) => {
-                let peer = stream.peer_addr();
-                let control = Control::new(stream, context.trust(), SecureEnd::Connecting);
-                let unreachable = |source| ConnectError::Unreachable {
-                    peer: peer.map_or_else(|_| "the peer".to_owned(), |peer| peer.to_string()),
-                    source,
-                };
-                (control.map_err(unreachable)?, None)
+                let unreachable = |source| ConnectError::unreachable(&"the peer", source);
+                let peer = stream.peer_addr().map_err(unreachable)?;
+                let trust = context.policy().towards(peer.ip());
+                let trust = trust.map_err(|_| ConnectError::NobodyTrusted { peer })?;
+                (Control::connecting(stream, trust).map_err(unreachable)?, None)
             }
             ControlStream::Pooled(pooled) => (pooled.control, Some(pooled.goodbye)),
         };
+        let config = config.secured(control.is_secure())?;
+        let seal = config.wire.seal();
+        let mtu_bytes = config.mtu_bytes.unwrap_or(mtu_candidates(seal)[0]);
+        config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
         let pump = Pump::new(control)?;
         let peer_host = host_of(pump.peer(), context).map_err(|why| ConnectError::Unreachable {
             peer: pump.peer().to_string(),

@@ -25,6 +25,7 @@ use crate::queue_pair::QueuePair;
 use crate::reuse::Origin;
 use lacuna_datapath::families;
 use lacuna_proto::handshake::Role;
+use lacuna_trust::alert::{BUSY, TLS_FIRST_BYTE};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -65,11 +66,15 @@ pub(crate) fn timeout_of(config: &ConnectionConfig) -> Duration {
     config.connect_timeout.min(TIMEOUT_MAX)
 }
 
-/// Tells a peer that has sent nothing yet that the listener is busy. Best effort: writes only what
-/// the socket takes at once.
+/// Tells a peer that has not been heard yet that the listener is busy. Best effort: writes only what the socket takes at
+/// once. One that has begun a session of TLS gets TLS's word for it, unless the session has eaten its first bytes.
 pub(crate) fn turn_away(mut stream: &TcpStream, reason: String) {
     if stream.set_nonblocking(true).is_ok() {
-        let _ = stream.write_all(&lacuna_proto::handshake::busy(reason));
+        let mut first = [0];
+        let _ = match (stream.peek(&mut first), first) {
+            (Ok(1..), [TLS_FIRST_BYTE]) => stream.write_all(&BUSY),
+            _ => stream.write_all(&lacuna_proto::handshake::busy(reason)),
+        };
     }
 }
 

@@ -193,8 +193,15 @@ impl Pump {
 
     pub(super) fn failed(&self, doing: &'static str, source: io::Error) -> ConnectError {
         let found = source.get_ref().and_then(|found| found.downcast_ref::<SessionError>());
-        if let Some(found) = found {
-            return ConnectError::Secure { peer: self.peer, why: found.to_string() };
+        match found {
+            Some(SessionError::Busy) => {
+                let reason = "it has no room for further peers now".to_owned();
+                return ConnectError::Busy { peer: self.peer, reason };
+            }
+            Some(found) => {
+                return ConnectError::Secure { peer: self.peer, why: found.to_string() };
+            }
+            None => {}
         }
         let source = match source.kind() {
             io::ErrorKind::UnexpectedEof

@@ -1,0 +1,157 @@
+//! Which connections of a context are encrypted, and with whom.
+//!
+//! A connection is encrypted unless both ends allow that it is not, for a peer at that address. The connecting end
+//! decides by the peer's address; the accepting end sees by the first byte which it is (TLS or a hello), and refuses in
+//! words what it does not allow. So a peer that wants less than this end never gets it by staying silent.
+
+use crate::error::ContextError;
+use lacuna_trust::{Token, Trust};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Names the file with the token of [`Security::FromEnvironment`].
+pub const TOKEN_FILE_VARIABLE: &str = "LACUNA_TOKEN_FILE";
+/// With the value 1, [`Security::FromEnvironment`] is [`Security::Insecure`].
+pub const INSECURE_VARIABLE: &str = "LACUNA_INSECURE";
+
+/// Which connections of a context are encrypted, and with whom.
+///
+/// Datagrams, reliable connections as RoCE has them, and queue pairs whose infos the application exchanges cannot be
+/// encrypted: a context that encrypts everything refuses them.
+#[derive(Debug, Clone, Default)]
+pub enum Security {
+    /// As [`Security::Keys`] with the token in the file that the environment variable `LACUNA_TOKEN_FILE` names; or as
+    /// [`Security::Insecure`] if `LACUNA_INSECURE` is 1. Where neither is set, connections are in clear with peers on
+    /// this host (loopback), and refused with all others.
+    #[default]
+    FromEnvironment,
+    /// All connections are encrypted, with those who are trusted.
+    Keys(Trust),
+    /// The same, but with peers on this host (loopback) they are in clear, and any process here is believed.
+    KeysOffHost(Trust),
+    /// All connections are in clear, and anybody is believed who can reach this end. For networks that nobody else can
+    /// read or write.
+    Insecure,
+}
+
+/// What a context's [`Security`] came to.
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    /// Whom to believe; `None`: nobody by keys.
+    pub(crate) trust: Option<Trust>,
+    clear: Clear,
+}
+
+/// With whom connections may be in clear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clear {
+    Nobody,
+    ThisHost,
+    Anybody,
+}
+
+impl Security {
+    /// Whether nothing is encrypted and anybody is believed, wherever that was said. A program says so at its start.
+    ///
+    /// # Errors
+    /// If the environment makes no sense.
+    pub fn is_insecure(&self) -> Result<bool, ContextError> {
+        Ok(Policy::of(self)?.clear == Clear::Anybody)
+    }
+}
+
+impl Policy {
+    /// Reads the token's file if one is named.
+    pub(crate) fn of(security: &Security) -> Result<Self, ContextError> {
+        let (trust, clear) = match security {
+            Security::FromEnvironment => match (token_of_environment()?, is_insecure()?) {
+                (Some(token), false) => (Some(Trust::of_token(&token)), Clear::Nobody),
+                (None, false) => (None, Clear::ThisHost),
+                (None, true) => (None, Clear::Anybody),
+                (Some(_), true) => {
+                    let why = "it contradicts LACUNA_TOKEN_FILE: unset one of them";
+                    return Err(ContextError::Insecure { why });
+                }
+            },
+            Security::Keys(trust) => (Some(trust.clone()), Clear::Nobody),
+            Security::KeysOffHost(trust) => (Some(trust.clone()), Clear::ThisHost),
+            Security::Insecure => (None, Clear::Anybody),
+        };
+        Ok(Self { trust, clear })
+    }
+
+    /// Whether a connection with a peer at this address may be in clear.
+    pub(crate) fn allows_clear(&self, peer: IpAddr) -> bool {
+        match self.clear {
+            Clear::Nobody => false,
+            Clear::ThisHost => peer.to_canonical().is_loopback(),
+            Clear::Anybody => true,
+        }
+    }
+
+    /// Whether no connection at all may be in clear.
+    pub(crate) fn encrypts_all(&self) -> bool {
+        self.clear == Clear::Nobody
+    }
+
+    /// Whom to believe on a connection to a peer at this address; `None` if it is in clear. An error if it may not be.
+    pub(crate) fn towards(&self, peer: IpAddr) -> Result<Option<&Trust>, NobodyTrusted> {
+        match &self.trust {
+            _ if self.allows_clear(peer) => Ok(None),
+            Some(trust) => Ok(Some(trust)),
+            None => Err(NobodyTrusted),
+        }
+    }
+}
+
+/// A connection must be encrypted, and nobody is trusted by keys.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NobodyTrusted;
+
+/// The token that the environment names.
+fn token_of_environment() -> Result<Option<Token>, ContextError> {
+    let Some(file) = std::env::var_os(TOKEN_FILE_VARIABLE).filter(|file| !file.is_empty()) else {
+        return Ok(None);
+    };
+    let file = PathBuf::from(file);
+    Token::read(&file).map(Some).map_err(|source| ContextError::Token { source })
+}
+
+/// Whether the environment allows connections in clear with anybody.
+fn is_insecure() -> Result<bool, ContextError> {
+    match std::env::var_os(INSECURE_VARIABLE) {
+        Some(value) if value == "1" => Ok(true),
+        Some(value) if !value.is_empty() && value != "0" => {
+            Err(ContextError::Insecure { why: "it is 1 or 0" })
+        }
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_on_this_host_is_spoken_to_encrypted_or_not_at_all() {
+        let trust = || Trust::of_token(&Token::generate().unwrap());
+        let nobody = Policy { trust: None, clear: Clear::ThisHost };
+        let [all, off_host] = [Security::Keys(trust()), Security::KeysOffHost(trust())];
+        let [all, off_host, insecure] =
+            [all, off_host, Security::Insecure].map(|security| Policy::of(&security).unwrap());
+        let kinds = |peer: &str| {
+            let peer: IpAddr = peer.parse().unwrap();
+            [&nobody, &all, &off_host, &insecure].map(|policy| match policy.towards(peer) {
+                Err(NobodyTrusted) => "refused",
+                Ok(Some(_)) => "encrypted",
+                Ok(None) => "clear",
+            })
+        };
+        for near in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(kinds(near), ["clear", "encrypted", "clear", "clear"], "{near}");
+        }
+        for far in ["10.0.0.7", "128.0.0.1", "fe80::1", "::ffff:10.0.0.7", "0.0.0.0"] {
+            assert_eq!(kinds(far), ["refused", "encrypted", "encrypted", "clear"], "{far}");
+        }
+    }
+}
