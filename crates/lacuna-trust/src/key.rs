@@ -52,6 +52,10 @@ impl PublicKey {
         Self(bytes)
     }
 
+    pub(crate) const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
     /// From a `SubjectPublicKeyInfo` in DER; `None` if it is none of an Ed25519 key.
     #[must_use]
     pub fn of_der(der: &[u8]) -> Option<Self> {

@@ -5,7 +5,9 @@
 //!
 //! - [`Trust::of_keys`]: it is one of these;
 //! - [`Trust::of_token`]: it is the key that follows from a secret which both ends have;
-//! - [`Trust::judged`]: a function says so, such as one that keeps a file of hosts seen before.
+//! - [`Trust::judged`]: a function says so, such as one that keeps a file of hosts seen before;
+//! - [`Trust::offering`] and [`Trust::by_code`]: it is the key of the first one who has a code that is shown at one end
+//!   and typed at the other, and is good once.
 //!
 //! Keys are agreed on by X25519 together with ML-KEM-768, so what is recorded today is not read by a later quantum
 //! computer; TLS 1.2, session tickets and early data are off.
@@ -13,14 +15,20 @@
 //! No socket, clock or thread here: [`Session`] takes bytes from and gives bytes to whoever has the connection.
 
 pub mod alert;
+pub mod code;
 pub mod file;
 pub mod key;
+pub mod offer;
+mod pake;
+mod proof;
 pub mod session;
 mod tls;
 pub mod token;
 
+pub use code::{Code, CodeError};
 pub use file::{FileError, read_public_keys, write_secret};
 pub use key::{HostKey, KeyError, PublicKey};
+pub use offer::{CodeEnd, CodeOffer};
 pub use session::{Session, SessionError};
 pub use tls::Trust;
 pub use token::{Token, TokenError};

@@ -1,6 +1,11 @@
 //! TLS 1.3 as the control exchange uses it: both ends show a bare key and prove that they have it.
+//!
+//! Where a one-time code decides, TLS takes any key for the time being; `proof.rs` sees to the rest.
 
+use crate::code::Code;
 use crate::key::{HostKey, PublicKey};
+use crate::offer::CodeOffer;
+use crate::proof::Door;
 use crate::token::Token;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -21,7 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Says whether a key is one to speak with.
-type Judge = dyn Fn(&PublicKey) -> bool + Send + Sync;
+pub(crate) type Judge = dyn Fn(&PublicKey) -> bool + Send + Sync;
 
 /// How an end proves who it is, and whom it believes.
 #[derive(Clone)]
@@ -29,6 +34,7 @@ pub struct Trust {
     own: PublicKey,
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
+    pub(crate) door: Door,
 }
 
 impl fmt::Debug for Trust {
@@ -54,38 +60,76 @@ impl Trust {
 
     /// Believes those whose key `judge` finds good. It is asked once for each handshake, before anything that the peer
     /// says is used.
-    ///
-    /// # Panics
-    /// Never: the provider has what is asked of it.
     #[must_use]
     pub fn judged(
         own: &HostKey,
         judge: impl Fn(&PublicKey) -> bool + Send + Sync + 'static,
     ) -> Self {
+        let judge: Arc<Judge> = Arc::new(judge);
+        Self::new(own, judge.clone(), judge, Door::Judged)
+    }
+
+    /// Believes the first who proves that it has the code, by its key from then on, and nobody else.
+    ///
+    /// That is at the accepting end. To whom this end connects, it believes those who proved the code before.
+    #[must_use]
+    pub fn offering(own: &HostKey, code: Code) -> (Self, CodeOffer) {
+        Self::offering_judged(own, code, |_| false)
+    }
+
+    /// The same, and believes those whose key `judge` finds good, without a code.
+    #[must_use]
+    pub fn offering_judged(
+        own: &HostKey,
+        code: Code,
+        judge: impl Fn(&PublicKey) -> bool + Send + Sync + 'static,
+    ) -> (Self, CodeOffer) {
+        let (offer, judge): (_, Arc<Judge>) = (CodeOffer::new(code), Arc::new(judge));
+        let (known, good) = (offer.clone(), judge.clone());
+        let of_servers = move |key: &PublicKey| good(key) || known.knows(key);
+        let door = Door::Offering(offer.clone(), judge);
+        (Self::new(own, Arc::new(of_servers), Arc::new(|_| true), door), offer)
+    }
+
+    /// Believes the first to which it connects that has the same code and offers it ([`Trust::offering`]), by its key
+    /// from then on, and nobody else. The first session has to be over its handshake before others begin: a code is good
+    /// for few tries.
+    #[must_use]
+    pub fn by_code(own: &HostKey, code: Code) -> Self {
+        let offer = CodeOffer::new(code);
+        let (server, client) = (offer.clone(), offer.clone());
+        let of_servers = move |key: &PublicKey| server.user().is_none_or(|user| user == *key);
+        let of_clients = move |key: &PublicKey| client.knows(key);
+        Self::new(own, Arc::new(of_servers), Arc::new(of_clients), Door::ByCode(offer))
+    }
+
+    /// With what each end asks of the other's key during TLS.
+    fn new(own: &HostKey, of_servers: Arc<Judge>, of_clients: Arc<Judge>, door: Door) -> Self {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let der = own.to_der();
         let key = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(der.as_slice()));
         let key = key.expect("an Ed25519 key");
         let shown = CertificateDer::from(own.public().to_der());
         let shown = Arc::new(CertifiedKey::new(vec![shown], key));
-        let verifier = Arc::new(Verifier { judge: Arc::new(judge), provider: provider.clone() });
+        let verifier = |judge| Arc::new(Verifier { judge, provider: provider.clone() });
         let client = ClientConfig::builder_with_provider(provider.clone());
         let client = client.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
         let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown.clone()));
         let mut client = client
             .dangerous()
-            .with_custom_certificate_verifier(verifier.clone())
+            .with_custom_certificate_verifier(verifier(of_servers))
             .with_client_cert_resolver(resolver);
         client.resumption = Resumption::disabled();
         // The peer is known by its key, not by a name.
         client.enable_sni = false;
-        let server = ServerConfig::builder_with_provider(provider);
+        let server = ServerConfig::builder_with_provider(provider.clone());
         let server = server.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
         let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown));
-        let mut server = server.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+        let mut server =
+            server.with_client_cert_verifier(verifier(of_clients)).with_cert_resolver(resolver);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        Self { own: own.public(), client: Arc::new(client), server: Arc::new(server) }
+        Self { own: own.public(), client: Arc::new(client), server: Arc::new(server), door }
     }
 
     /// The key that this end shows.

@@ -1,71 +1,9 @@
 //! Sessions between ends that believe each other, and between ends that do not.
 
+mod common;
+
+use common::{Pair, Stream, texts};
 use lacuna_trust::{HostKey, Session, SessionError, Token, Trust};
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-
-/// One end of a stream in memory.
-#[derive(Default)]
-struct Stream {
-    came: VecDeque<u8>,
-    said: Vec<u8>,
-    is_cut: bool,
-}
-
-impl Read for Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        if self.came.is_empty() {
-            return if self.is_cut { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
-        }
-        // In small pieces, as TCP may do.
-        let count = self.came.len().min(bytes.len()).min(100);
-        self.came.drain(..count).zip(bytes).for_each(|(from, to)| *to = from);
-        Ok(count)
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.said.extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-struct Pair {
-    sessions: [Session; 2],
-    streams: [Stream; 2],
-}
-
-impl Pair {
-    fn new(connecting: &Trust, accepting: &Trust) -> Self {
-        let sessions =
-            [Session::connecting(connecting).unwrap(), Session::accepting(accepting).unwrap()];
-        Self { sessions, streams: Default::default() }
-    }
-
-    /// Moves bytes until nothing moves; what either end found wrong.
-    fn run(&mut self) -> [Option<SessionError>; 2] {
-        let mut found = [None, None];
-        for _ in 0..20 {
-            for (end, found) in found.iter_mut().enumerate() {
-                if found.is_none() {
-                    *found = self.sessions[end].pump(&mut self.streams[end]).err();
-                }
-                let said = std::mem::take(&mut self.streams[end].said);
-                self.streams[1 - end].came.extend(said);
-            }
-        }
-        found
-    }
-}
-
-fn texts(found: &[Option<SessionError>; 2]) -> [String; 2] {
-    found.each_ref().map(|error| error.as_ref().map_or_else(String::new, ToString::to_string))
-}
 
 #[test]
 fn ends_with_the_same_token_speak_and_have_the_same_secrets_which_nobody_else_has() {
