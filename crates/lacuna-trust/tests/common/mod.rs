@@ -1,19 +1,19 @@
 //! Two sessions and the streams between them, in memory.
 
 // Each test file uses a part.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code)]
 
 use lacuna_trust::{Session, SessionError, Trust};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 /// One end of a stream in memory.
-pub struct Stream {
-    pub came: VecDeque<u8>,
-    pub said: Vec<u8>,
-    pub is_cut: bool,
+pub(crate) struct Stream {
+    pub(crate) came: VecDeque<u8>,
+    pub(crate) said: Vec<u8>,
+    pub(crate) is_cut: bool,
     /// The most that is read at once.
-    pub piece_bytes: usize,
+    pub(crate) piece_bytes: usize,
 }
 
 impl Default for Stream {
@@ -45,20 +45,20 @@ impl Write for Stream {
     }
 }
 
-pub struct Pair {
-    pub sessions: [Session; 2],
-    pub streams: [Stream; 2],
+pub(crate) struct Pair {
+    pub(crate) sessions: [Session; 2],
+    pub(crate) streams: [Stream; 2],
 }
 
 impl Pair {
-    pub fn new(connecting: &Trust, accepting: &Trust) -> Self {
+    pub(crate) fn new(connecting: &Trust, accepting: &Trust) -> Self {
         let sessions =
             [Session::connecting(connecting).unwrap(), Session::accepting(accepting).unwrap()];
         Self { sessions, streams: Default::default() }
     }
 
     /// Moves bytes until nothing moves; what either end found wrong.
-    pub fn run(&mut self) -> [Option<SessionError>; 2] {
+    pub(crate) fn run(&mut self) -> [Option<SessionError>; 2] {
         let mut found = [None, None];
         for _ in 0..20 {
             for (end, found) in found.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ impl Pair {
     }
 
     /// Has one end take what came and say what it has to say; what it found wrong.
-    pub fn step(&mut self, end: usize) -> Option<SessionError> {
+    pub(crate) fn step(&mut self, end: usize) -> Option<SessionError> {
         let found = self.sessions[end].pump(&mut self.streams[end]).err();
         let said = std::mem::take(&mut self.streams[end].said);
         self.streams[1 - end].came.extend(said);
@@ -79,6 +79,6 @@ impl Pair {
     }
 }
 
-pub fn texts(found: &[Option<SessionError>; 2]) -> [String; 2] {
+pub(crate) fn texts(found: &[Option<SessionError>; 2]) -> [String; 2] {
     found.each_ref().map(|error| error.as_ref().map_or_else(String::new, ToString::to_string))
 }
