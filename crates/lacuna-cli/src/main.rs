@@ -24,6 +24,7 @@ mod planner;
 mod probe;
 mod reproduce;
 mod transfer;
+mod trust;
 #[cfg(target_os = "linux")]
 mod wan;
 
@@ -86,6 +87,7 @@ enum Command {
     Perf(perf::PerfArgs),
     Collective(collective::CollectiveArgs),
     Probe(probe::ProbeArgs),
+    Key(trust::KeyArgs),
     Model(planner::ModelArgs),
     Plan(planner::PlanArgs),
     Figures(planner::FiguresArgs),
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(&args, output),
         Command::Collective(args) => collective::run(&args, output),
         Command::Probe(args) => probe::run(&args, output),
+        Command::Key(args) => trust::run(&args, output),
         Command::Model(args) => planner::model(&args, output),
         Command::Plan(args) => planner::plan(&args, output),
         Command::Figures(args) => planner::figures(&args, output),

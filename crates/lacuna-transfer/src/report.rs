@@ -161,6 +161,8 @@ pub struct Summary {
     pub reconnects: u64,
     /// The other end.
     pub peer: String,
+    /// The form of the packets: `sealed` if they are encrypted. `None` if there was no connection.
+    pub wire: Option<&'static str>,
 }
 
 impl Summary {

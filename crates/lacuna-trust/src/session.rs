@@ -38,10 +38,12 @@ pub enum SessionError {
     #[error(transparent)]
     Stream(#[from] io::Error),
     /// The peer is not one that this end believes.
-    #[error("the peer's key is not trusted here")]
+    #[error(
+        "the peer's key is not trusted here: it is not one of those that were given, or follows from another token"
+    )]
     Untrusted,
     /// The peer does not believe this end.
-    #[error("the peer does not trust this end's key")]
+    #[error("the peer does not trust this end's key: it was not told of it, or has another token")]
     Refused,
     /// The peer wants an encrypted connection, and this end trusts nobody.
     #[error("the peer wants it encrypted, and nobody is trusted by keys here")]

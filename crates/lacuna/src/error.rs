@@ -336,7 +336,7 @@ pub enum ConnectError {
     /// The peer is not on this host, nobody is trusted by keys, and nothing says that this may be in clear. The caller's
     /// fault.
     #[error(
-        "{} is not this host, and nobody there is trusted: give both ends the same token (--token FILE, or its name in {TOKEN_FILE_VARIABLE}; lacuna key token makes one), each other's keys (--trust FILE), or, where nobody else is on the network, --insecure",
+        "{} is not this host, and nobody there is trusted: both ends need the same token (--token FILE, or {TOKEN_FILE_VARIABLE}) or each other's keys (--trust FILE); --insecure is for networks that nobody else can reach",
         show(*peer)
     )]
     NobodyTrusted {

@@ -51,6 +51,7 @@ pub(super) fn run(args: &BenchArgs, output: Output) -> Result<(), Failure> {
             Some(Limit::Adaptive(rule)) => rule,
             _ => Rule::default(),
         },
+        security: args.trust.security(output)?,
         wrap,
         ..GroupConfig::new(meeting)
     };
@@ -58,8 +59,12 @@ pub(super) fn run(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     // What was found goes by a group of its own, so that a bounded one loses none of it.
     let meeting =
         Meeting { job: format!("{}.found", config.meeting.job), ..config.meeting.clone() };
-    let told =
-        GroupConfig { bind: args.bind(), announce: args.announce, ..GroupConfig::new(meeting) };
+    let told = GroupConfig {
+        bind: args.bind(),
+        announce: args.announce,
+        security: config.security.clone(),
+        ..GroupConfig::new(meeting)
+    };
     let told = Group::form(&told).map_err(|error| Failure::Network(error.to_string()))?;
     let is_first = group.rank() == 0;
     if is_first {

@@ -8,6 +8,7 @@ mod report;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::trust::{self, TrustArgs};
 use crate::units;
 use crate::{interrupt, modes, pace};
 use clap::{Args, Subcommand, ValueEnum};
@@ -66,7 +67,7 @@ enum What {
 
 /// Measure collective operations, and check their results.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, units::HELP].join("\n\n"))]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, trust::HELP, units::HELP].join("\n\n"))]
 pub(crate) struct BenchArgs {
     /// The operation
     #[arg(long, value_enum, default_value = "all-reduce")]
@@ -154,6 +155,8 @@ pub(crate) struct BenchArgs {
     /// Do not check the results
     #[arg(long)]
     no_check: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// What `--budget` says.

@@ -78,6 +78,7 @@ pub(super) fn measure(
         wrap: wrap.clone().filter(|_| !args.is_datagram()),
         ..ContextConfig::default()
     });
+    let sockets = args.end.trust.context(sockets, output)?;
     let reached = connect(&args.host, &sockets, session, stop);
     let (context, session) = reached.map_err(unreached)?;
     let Prepared { buffers, sink } = prepared;

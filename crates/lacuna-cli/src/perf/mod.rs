@@ -40,6 +40,7 @@ use crate::capture::CaptureArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::pace::PaceArgs;
+use crate::trust::{self, TrustArgs};
 use crate::{address, interrupt, listening, modes, units, wire};
 use clap::{Args, Subcommand};
 use datagram::Asked;
@@ -123,6 +124,8 @@ struct EndArgs {
     no_offload: bool,
     #[command(flatten)]
     capture: CaptureArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 impl EndArgs {
@@ -145,7 +148,7 @@ impl EndArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = SERVER_EXAMPLES,
-    after_long_help = [SERVER_EXAMPLES, address::LISTEN_HELP, units::HELP].join("\n\n")
+    after_long_help = [SERVER_EXAMPLES, trust::HELP, address::LISTEN_HELP, units::HELP].join("\n\n")
 )]
 struct ServerArgs {
     /// Where to listen: ADDRESS:PORT, or a port alone for all addresses,
@@ -180,7 +183,7 @@ struct ServerArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = CLIENT_EXAMPLES,
-    after_long_help = [CLIENT_EXAMPLES, address::HELP, units::HELP].join("\n\n")
+    after_long_help = [CLIENT_EXAMPLES, trust::HELP, address::HELP, units::HELP].join("\n\n")
 )]
 struct ClientArgs {
     /// The server: HOST or HOST:PORT (7402 if none is given)

@@ -152,6 +152,7 @@ impl Server {
             wrap: capture.around(wrap),
             ..ContextConfig::default()
         };
+        let config = args.end.trust.context(config, output)?;
         let context = sockets(args.listen, config)?;
         let config = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
         let acceptor = Acceptor::open(&context, args.listen, config, output.on_accept())?;

@@ -2,6 +2,7 @@
 
 use crate::capture::CaptureArgs;
 use crate::pace::PaceArgs;
+use crate::trust::{self, TrustArgs};
 use crate::{address, modes, units, wire};
 use clap::Args;
 use lacuna::{Mode, Wire};
@@ -21,7 +22,9 @@ pub(super) const PORT: u16 = 7400;
 
 const SEND_EXAMPLES: &str = "\
 Examples:
-  lacuna send big.iso HOST                    to port 7400 of HOST
+  lacuna send big.iso k7q-2mx@HOST            with the code that lacuna recv shows there
+  lacuna send big.iso localhost               to another process of this host
+  lacuna send --token FILE big.iso HOST       to a host that has the same token
   lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
   lacuna send --rate 900mbit big.iso HOST     on a link of 1 Gbit/s of your own
   lacuna send --path-memory paths big.iso HOST
@@ -87,14 +90,16 @@ Room:
 /// the same command: what has arrived is compared by its hash, not sent again.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>",
+    override_usage = "lacuna send [OPTIONS] <PATH>... <[CODE@]HOST[:PORT]>",
     after_help = SEND_EXAMPLES,
     after_long_help =
-        [SEND_EXAMPLES, RESUMING, METADATA, SPARSE, address::HELP, units::HELP].join("\n\n")
+        [SEND_EXAMPLES, RESUMING, METADATA, SPARSE, trust::HELP, address::HELP, units::HELP]
+            .join("\n\n")
 )]
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
-    /// receiver: HOST, or HOST:PORT if the port is not 7400
+    /// receiver: HOST, or HOST:PORT if the port is not 7400, and CODE@ before it if it
+    /// shows a code
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub(super) words: Vec<OsString>,
     /// How long to try to go on without any progress; 0s gives up at the first
@@ -129,6 +134,8 @@ pub(crate) struct SendArgs {
     pub(super) buffers: Option<u64>,
     #[command(flatten)]
     pub(super) capture: CaptureArgs,
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
 }
 
 /// Receive files and folders.
@@ -144,7 +151,15 @@ pub(crate) struct SendArgs {
 #[command(
     after_help = RECV_EXAMPLES,
     after_long_help =
-        [RECV_EXAMPLES, PARTIAL_FILES, METADATA, SPARSE, address::LISTEN_HELP, units::HELP]
+        [
+            RECV_EXAMPLES,
+            PARTIAL_FILES,
+            METADATA,
+            SPARSE,
+            trust::HELP,
+            address::LISTEN_HELP,
+            units::HELP
+        ]
             .join("\n\n")
 )]
 pub(crate) struct RecvArgs {
@@ -192,6 +207,8 @@ pub(crate) struct RecvArgs {
     pub(super) buffers: Option<u64>,
     #[command(flatten)]
     pub(super) capture: CaptureArgs,
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
 }
 
 fn buffers(text: &str) -> Result<u64, String> {

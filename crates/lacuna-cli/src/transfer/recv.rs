@@ -6,6 +6,7 @@ use super::{RecvArgs, clean};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, complain, start_line};
+use crate::trust::code::CodeServed;
 use crate::{interrupt, listening};
 use lacuna::address::show;
 use lacuna::{Connection, ContextConfig};
@@ -26,15 +27,17 @@ pub(super) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         return clean::run(args, output);
     }
     let capture = Capture::open(&args.capture, Captures::Transport, output)?;
+    let (security, code) = args.trust.offering(output)?;
+    let sockets = ContextConfig {
+        channels: args.channels,
+        wrap: capture.around(None),
+        ..ContextConfig::default()
+    };
     let options = ReceiveOptions {
         overwrite: args.overwrite,
         sync: args.sync,
         buffers_bytes: args.buffers,
-        sockets: ContextConfig {
-            channels: args.channels,
-            wrap: capture.around(None),
-            ..ContextConfig::default()
-        },
+        sockets: ContextConfig { security, ..sockets },
         stop: interrupt::stop(),
     };
     let receiver = Receiver::bind(args.listen, &args.dir, options)?;
@@ -43,10 +46,14 @@ pub(super) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         capture: capture.clone(),
         once: args.once,
         below: below(&args.dir),
+        code: CodeServed::default(),
         last: Mutex::new(None),
     });
     let into = format!(", receiving into {}", args.dir.display());
     listening::tell(output, receiver.local_addr(), "tcp", &into)?;
+    if let Some(code) = code {
+        code.show(args.once, served.code.clone(), output)?;
+    }
     let ended = match args.once {
         true => served.conclude(receiver.serve_one(served.clone())),
         false => receiver.serve(served).map_err(|error| failure(&error)),
@@ -88,6 +95,7 @@ struct Served {
     capture: Capture,
     once: bool,
     below: String,
+    code: CodeServed,
     /// Outcome of the last session, with its lines.
     last: Mutex<Option<Result<(), Failure>>>,
 }
@@ -119,6 +127,9 @@ impl Sessions for Served {
             Err(ReceiveError::Files(files)) => reporter.finish(None, Some(files.clone())),
             Err(error) => reporter.finish(Some(failure(error)), None),
         };
+        if result.is_ok() {
+            self.code.note();
+        }
         // An interrupt is reported once, at the end.
         if let Err(failure) = &result
             && !self.once

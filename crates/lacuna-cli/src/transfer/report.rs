@@ -144,6 +144,7 @@ struct SummaryLine {
     reconnects: u64,
     /// The other end.
     peer: String,
+    wire: Option<&'static str>,
     /// Bytes that need not move: of identical files, and of the beginnings of
     /// those that were resumed.
     unmoved_bytes: u64,
@@ -176,6 +177,7 @@ impl SummaryLine {
             auto: summary.auto.clone(),
             reconnects: summary.reconnects,
             peer: summary.peer.clone(),
+            wire: summary.wire,
             unmoved_bytes: summary.unmoved_bytes,
             hole_bytes: summary.hole_bytes,
             capture,

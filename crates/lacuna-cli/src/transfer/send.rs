@@ -7,7 +7,9 @@ use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
-use lacuna::{ConnectionConfig, ContextConfig};
+use crate::trust::code;
+use lacuna::address::show;
+use lacuna::{ConnectError, ConnectionConfig, ContextConfig};
 use lacuna_service::Purpose;
 use lacuna_transfer::{SendError, SendOptions, Sender, Sources};
 use std::sync::Arc;
@@ -17,13 +19,28 @@ const RESUME: &str = "run the same command again to resume";
 
 pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     args.pace.check()?;
-    let (paths, target) = target::split(&args.words)?;
-    let sources = Sources::check(&paths).map_err(|error| Failure::of(&error))?;
+    let target = target::split(&args.words)?;
+    let word = target.code.as_ref().map(|(code, host)| (code.as_str(), host.as_str()));
+    let code = code::of_sender(word)?;
+    let sources = Sources::check(&target.paths).map_err(|error| Failure::of(&error))?;
     interrupt::install()?;
     let capture = Capture::open(&args.capture, Captures::Transport, output)?;
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let reporter = Reporter::new(output, progress, capture.clone())?;
-    let sent = Sender::new(options(args, &capture)).send_sources(sources, &target, &reporter);
+    let send = |security| {
+        let sockets = ContextConfig { security, ..sockets(args, &capture) };
+        let sender = Sender::new(options(args, sockets));
+        sender.send_sources(sources.clone(), &target.to, &reporter)
+    };
+    let mut sent = send(match code {
+        Some(code) => args.trust.by_code(code)?,
+        None => args.trust.security(output)?,
+    });
+    if let Err(SendError::Connect(ConnectError::NobodyTrusted { .. })) = sent
+        && let Some(code) = code::ask(output)?
+    {
+        sent = send(args.trust.by_code(code)?);
+    }
     let ended = match sent {
         Ok(_) => reporter.finish(None, None),
         Err(SendError::Files(files)) => reporter.finish(None, Some(files)),
@@ -32,7 +49,15 @@ pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     capture.conclude(ended, output)
 }
 
-fn options(args: &SendArgs, capture: &Capture) -> SendOptions {
+fn sockets(args: &SendArgs, capture: &Capture) -> ContextConfig {
+    args.pace.context(ContextConfig {
+        channels: args.channels,
+        wrap: capture.around(None),
+        ..ContextConfig::default()
+    })
+}
+
+fn options(args: &SendArgs, sockets: ContextConfig) -> SendOptions {
     let plain = ConnectionConfig::default();
     SendOptions {
         retry: args.retry,
@@ -45,17 +70,19 @@ fn options(args: &SendArgs, capture: &Capture) -> SendOptions {
             wire: args.wire,
             ..plain
         }),
-        sockets: args.pace.context(ContextConfig {
-            channels: args.channels,
-            wrap: capture.around(None),
-            ..ContextConfig::default()
-        }),
+        sockets,
         stop: interrupt::stop(),
     }
 }
 
 fn failure(error: &SendError) -> Failure {
     match error {
+        SendError::Connect(ConnectError::NobodyTrusted { peer }) => {
+            let (peer, ip) = (show(*peer), peer.ip());
+            Failure::Usage(format!(
+                "{peer} is not this host, so both ends have to prove who they are: give the code that lacuna recv shows there, as in CODE@{ip}, or what --help says of encryption"
+            ))
+        }
         SendError::Connect(error) => Failure::unreached(error, Purpose::Files),
         SendError::Lost { reason, retry } if retry.is_zero() => {
             Failure::Network(format!("{reason}; {RESUME}"))

@@ -29,7 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   lacuna wan run --rate 1gbit --rtt 40ms --loss 1e-4 -- iperf3 -s -- iperf3 -c 10.77.0.1
   lacuna wan run --rate 1gbit --rtt 40ms --loss 1e-3 --burst 8 --plot wan.svg \\
-      -- lacuna perf server -- lacuna perf client 10.77.0.1
+      -- lacuna perf server --insecure -- lacuna perf client --insecure 10.77.0.1
   lacuna wan run --rate 1gbit,20mbit --delay 10ms,30ms -- SERVER -- CLIENT
                                      what differs by direction: TO_SERVER,TO_CLIENT
   lacuna wan run --rate 1gbit --rtt 40ms --at '5s loss=100%' --at '8s loss=0' \\
@@ -43,7 +43,7 @@ Examples:
   lacuna wan run --topology lan --hosts 9 -- SERVER -- CLIENT
                                      a server in host 1, clients in hosts 2 to 9
   lacuna wan run --topology star --hosts 4 --rate 1gbit --rtt 20ms --loss 5e-4 \\
-      -- lacuna collective bench -b 16M -e 16M
+      -- lacuna collective bench --insecure -b 16M -e 16M
                                      four sites, 40 ms from each to each
   lacuna wan run --topology ring --hosts 4 --rate 1gbit --rtt 25ms --background 30% \\
       -- python3 train.py            four ranks of PyTorch, others on their links";

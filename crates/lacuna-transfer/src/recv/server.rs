@@ -229,6 +229,7 @@ impl<S: Sessions> Server<S> {
             parity_share: parity_share(&stats),
             repaired_packets: stats.channels.iter().map(|c| c.repaired_packets).sum(),
             peer: show(connection.peer()).to_string(),
+            wire: Some(connection.chosen().wire),
             ..Summary::default()
         };
         // Released before the results are reported, which may block: another session may wait for

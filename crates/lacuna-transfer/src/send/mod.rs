@@ -158,6 +158,7 @@ impl Sender {
             parity: 0,
             auto: None,
             reconnects: 0,
+            wire: None,
             current: None,
         };
         transfer.run()
@@ -186,6 +187,7 @@ struct Transfer<'a> {
     auto: Option<AutoStats>,
     reconnects: u64,
     peer: String,
+    wire: Option<&'static str>,
     /// The file in flight when the last connection ended, and how much of it the receiver has.
     current: Option<(Vec<u8>, u64)>,
 }
@@ -214,6 +216,7 @@ impl Transfer<'_> {
             auto: self.auto.clone(),
             reconnects: self.reconnects,
             peer: self.peer.clone(),
+            wire: self.wire,
             ..Summary::default()
         };
         let (summary, failed) = self.tally.finish(measured, ended.is_some());
@@ -272,6 +275,7 @@ impl Transfer<'_> {
         })?;
         self.reconnects += u64::from(again);
         self.peer = show(connection.peer()).to_string();
+        self.wire = Some(connection.chosen().wire);
         let observer = self.tally.observer();
         observer.on_event(&Event::Connected { connection: &connection });
         self.items.begin();

@@ -1,0 +1,128 @@
+//! Whom a command trusts: `--token`, `--trust`, `--key`, `--insecure`, and `lacuna key`.
+//!
+//! Whoever gives nothing is safe: connections off this host are refused until both ends have something to know each
+//! other by.
+
+pub(crate) mod code;
+mod key;
+
+pub(crate) use key::{KeyArgs, run};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use clap::Args;
+use lacuna::trust::{FileError, HostKey, Token, Trust, read_public_keys};
+use lacuna::{ContextConfig, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
+use std::path::{Path, PathBuf};
+
+/// For the help of commands that take [`TrustArgs`].
+pub(crate) const HELP: &str = "\
+Encryption:
+  With a peer on another host everything is encrypted, and both ends prove who
+  they are. lacuna recv shows a code for that, good for one sender, which
+  lacuna send takes (CODE@HOST, or LACUNA_CODE). Other commands, and hosts that
+  belong together, need the same token (lacuna key token FILE makes one, which the
+  other host gets over a safe way, such as scp; then --token FILE, or its name in
+  LACUNA_TOKEN_FILE), or each other's public key (lacuna key shows it; then
+  --trust FILE with one key a line). Whoever has none of these is refused. Between
+  processes of this host nothing is encrypted unless one of these is given.
+  --insecure (or LACUNA_INSECURE=1) is for networks that nobody else can reach.";
+
+/// Whom to trust.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Encryption")]
+pub(crate) struct TrustArgs {
+    /// Trust those who have the token in this file, and encrypt [default: the file that
+    /// LACUNA_TOKEN_FILE names]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["trust", "insecure"])]
+    token: Option<PathBuf>,
+    /// Trust those whose public keys are in this file, one a line, and encrypt
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    trust: Option<PathBuf>,
+    /// This host's secret key, with --trust; made if there is none [default: as lacuna key]
+    #[arg(long, value_name = "FILE", requires = "trust")]
+    key: Option<PathBuf>,
+    /// Encrypt nothing and believe anybody: where nobody else is on the network
+    #[arg(long)]
+    insecure: bool,
+}
+
+impl TrustArgs {
+    /// With what the command said.
+    ///
+    /// # Errors
+    /// As [`TrustArgs::security`].
+    pub(crate) fn context(
+        &self,
+        config: ContextConfig,
+        output: Output,
+    ) -> Result<ContextConfig, Failure> {
+        Ok(ContextConfig { security: self.security(output)?, ..config })
+    }
+
+    /// What the command said. Says at the start if nothing is encrypted.
+    ///
+    /// # Errors
+    /// If a file cannot be used, or the environment makes no sense.
+    pub(crate) fn security(&self, output: Output) -> Result<Security, Failure> {
+        let security = self.chosen()?;
+        if security.is_insecure()? {
+            output
+                .note("insecure: nothing is encrypted, and whoever reaches this port is believed");
+        }
+        Ok(security)
+    }
+
+    /// Whether the command line says something.
+    fn is_set(&self) -> bool {
+        self.insecure || self.token.is_some() || self.trust.is_some()
+    }
+
+    /// Whether the command line or the environment say something.
+    fn says_something(&self) -> bool {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        self.is_set() || is_set(TOKEN_FILE_VARIABLE) || is_set(INSECURE_VARIABLE)
+    }
+
+    fn chosen(&self) -> Result<Security, Failure> {
+        if self.insecure {
+            return Ok(Security::Insecure);
+        }
+        if let Some(file) = &self.token {
+            return Ok(Security::Keys(Trust::of_token(&Token::read(file)?)));
+        }
+        let Some(file) = &self.trust else { return Ok(Security::FromEnvironment) };
+        let peers = read_public_keys(file)?;
+        if peers.is_empty() {
+            return Err(Failure::Usage(format!(
+                "{} has no key: nobody would be trusted; lacuna key shows a host's",
+                file.display()
+            )));
+        }
+        let own = HostKey::read_or_make(&self.key_file()?)?;
+        Ok(Security::Keys(Trust::of_keys(&own, peers)))
+    }
+
+    fn key_file(&self) -> Result<PathBuf, Failure> {
+        self.key.clone().map_or_else(default_key_file, Ok)
+    }
+}
+
+/// Where this host's key is unless told otherwise.
+fn default_key_file() -> Result<PathBuf, Failure> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(absolute);
+    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    match folder {
+        Some(folder) => Ok(folder.join(Path::new("lacuna/key"))),
+        None => Err(Failure::Usage(
+            "there is no home folder for this host's key: name a file with --key".to_owned(),
+        )),
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Local(error.to_string())
+    }
+}

@@ -1,0 +1,188 @@
+//! Keys, tokens and one-time codes, as a user has them. On loopback, where codes work as well as between hosts.
+
+#![cfg(target_os = "linux")]
+
+use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A command that sees nobody's files but the folder's.
+fn lacuna(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lacuna"));
+    command
+        .args(args)
+        .current_dir(folder)
+        .env("XDG_CONFIG_HOME", folder)
+        .env_remove("LACUNA_TOKEN_FILE")
+        .env_remove("LACUNA_INSECURE")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    lacuna(folder, args).output().expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A receiver, which ends with this.
+struct Receiver(Child, Box<dyn Iterator<Item = Value>>);
+
+impl Receiver {
+    /// Starts one; its port and what follows on its output.
+    fn start(folder: &Path, args: &[&str]) -> (Self, u64) {
+        let args = [&["recv", "--json", "--dir", "in", "--listen", "127.0.0.1:0"], args].concat();
+        let mut command = lacuna(folder, &args);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let objects = lines.map_while(Result::ok).map(|line| {
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
+        });
+        let mut receiver = Self(child, Box::new(objects));
+        let listening = receiver.next("listening");
+        let port = listening.as_str().and_then(|at| at.rsplit_once(':')).expect("a port").1;
+        (receiver, port.parse().expect("a number"))
+    }
+
+    /// The next object's value of this name.
+    fn next(&mut self, name: &str) -> Value {
+        self.1.find_map(|object| object.get(name).cloned()).expect("it says so")
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_code_lets_one_sender_in_and_shows_nowhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    fs::write(folder.join("a"), vec![7; 100_000]).unwrap();
+    fs::write(folder.join("b"), "later").unwrap();
+    let (mut receiver, port) = Receiver::start(folder, &[]);
+    let code = receiver.next("code").as_str().expect("a text").to_owned();
+
+    let wrong = run(folder, &["send", "a", &format!("000-000@127.0.0.1:{port}")]);
+    assert_eq!(wrong.status.code(), Some(3));
+    assert!(stderr(&wrong).contains("the code is wrong"), "{}", stderr(&wrong));
+    let right = format!("{code}@127.0.0.1:{port}");
+    let sent = run(folder, &["send", "--json", "a", &right]);
+    assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
+    let said = String::from_utf8(sent.stdout).expect("text");
+    assert!(said.contains("\"wire\":\"sealed\""), "{said}");
+    assert_eq!(fs::read(folder.join("in/a")).unwrap(), vec![7; 100_000]);
+
+    // The next code is another one; the first is over.
+    let next = receiver.next("code");
+    assert_ne!(next, code.as_str());
+    let again = run(folder, &["send", "b", &right]);
+    assert_eq!(again.status.code(), Some(3), "{}", stderr(&again));
+    let next = format!("{}@127.0.0.1:{port}", next.as_str().unwrap());
+    assert_eq!(run(folder, &["send", "b", &next]).status.code(), Some(0));
+}
+
+#[test]
+fn a_code_is_not_among_the_arguments_of_the_process_that_sends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    fs::write(folder.join("a"), "something").unwrap();
+    // Nobody answers there, and nobody refuses: it waits.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    let mut child = lacuna(folder, &["send", "a", &format!("k7q-2mx@{at}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Once it has connected, it is the process that it goes on as.
+    let accepted = silent.accept().unwrap();
+    let shown = fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+    let shown = String::from_utf8_lossy(&shown).replace('\0', " ");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(accepted);
+    assert!(shown.ends_with(&format!("send a {at} ")), "{shown}");
+}
+
+#[test]
+fn a_token_is_made_once_and_whoever_has_it_is_let_in() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    fs::write(folder.join("a"), "something").unwrap();
+    assert_eq!(run(folder, &["key", "token", "ours"]).status.code(), Some(0));
+    let again = run(folder, &["key", "token", "ours"]);
+    assert_eq!(again.status.code(), Some(2), "{}", stderr(&again));
+    assert_eq!(run(folder, &["key", "token", "theirs"]).status.code(), Some(0));
+
+    let (_receiver, port) = Receiver::start(folder, &["--token", "ours"]);
+    let at = format!("127.0.0.1:{port}");
+    let send = |args: &[&str]| run(folder, &[&["send", "--json", "a", &at], args].concat());
+    for (args, why) in [
+        (&["--token", "theirs"][..], "not trusted"),
+        (&[], "encrypted connections only"),
+        (&["--insecure"], "encrypted connections only"),
+    ] {
+        let refused = send(args);
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(3), "{said}");
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    assert_eq!(send(&["--token", "ours"]).status.code(), Some(0));
+    let mut by_variable = lacuna(folder, &["send", "--json", "a", &at]);
+    let by_variable = by_variable.env("LACUNA_TOKEN_FILE", "ours").output().unwrap();
+    assert_eq!(by_variable.status.code(), Some(0), "{}", stderr(&by_variable));
+
+    fs::set_permissions(folder.join("ours"), Permissions::from_mode(0o644)).unwrap();
+    let exposed = send(&["--token", "ours"]);
+    assert_eq!(exposed.status.code(), Some(5));
+    assert!(stderr(&exposed).contains("chmod 600"), "{}", stderr(&exposed));
+}
+
+#[test]
+fn hosts_that_have_each_others_keys_know_each_other() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+    let [here, there, stranger] = folders.each_ref().map(tempfile::TempDir::path);
+    let key = |folder: &Path| String::from_utf8(run(folder, &["key"]).stdout).unwrap();
+    assert_eq!(key(here), key(here), "made once");
+    fs::write(there.join("trusted"), format!("# who may send\n{}", key(here))).unwrap();
+    for folder in [here, stranger] {
+        fs::write(folder.join("trusted"), key(there)).unwrap();
+        fs::write(folder.join("a"), "something").unwrap();
+    }
+    let (_receiver, port) = Receiver::start(there, &["--trust", "trusted"]);
+    let at = format!("127.0.0.1:{port}");
+    let send = |folder| run(folder, &["send", "--trust", "trusted", "a", &at]);
+    let refused = send(stranger);
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    let sent = send(here);
+    assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_in_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    fs::write(folder.join("a"), "something").unwrap();
+    fs::write(folder.join("empty"), "# nobody\n").unwrap();
+    for (args, part) in [
+        (&["send", "--insecure", "--token", "t", "a", "localhost"][..], "cannot be used with"),
+        (&["send", "--insecure", "a", "k7q-2mx@localhost"], "give one of them"),
+        (&["send", "--trust", "empty", "a", "localhost"], "nobody would be trusted"),
+    ] {
+        let output = run(folder, args);
+        assert!(matches!(output.status.code(), Some(2 | 3)), "{output:?}");
+        let said = stderr(&output);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(part), "{args:?}: {said}");
+    }
+}
