@@ -117,6 +117,8 @@ pub(super) struct HelloWire {
 
 impl HelloWire {
     pub(super) fn new(wire: Wire, ends: Option<WireEnds>) -> Option<Self> {
+        // Only RDMA's form covers addresses; sealed packets pass translators.
+        let ends = ends.filter(|_| wire == Wire::Rdma);
         (wire != Wire::default()).then(|| Self { form: wire.name().to_owned(), ends })
     }
 }
