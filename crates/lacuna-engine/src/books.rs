@@ -4,7 +4,10 @@
 //! Lock order: no slot is pinned while the lock is taken, because an application that closes a
 //! receive waits for pins. Closing a receive waits without the lock.
 
+use crate::challenge_values::ChallengeValues;
+use crate::counters::Counters;
 use crate::kinds::Machine;
+use crate::migration::{self, Facts, Heard, Migration, Outcome};
 use core::net::SocketAddr;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_proto::qp::QueuePair;
@@ -21,9 +24,73 @@ pub struct State {
     /// The peer's address per channel, as far as known: one entry for each channel of this end, even
     /// if the peer has fewer.
     pub addresses: SmallVec<Option<SocketAddr>>,
+    /// How they follow the peer.
+    pub(crate) migration: Migration,
 }
 
 impl State {
+    /// Of a queue pair with this machine, whose peer is at these addresses.
+    pub fn new(machine: Machine, addresses: impl IntoIterator<Item = Option<SocketAddr>>) -> Self {
+        let addresses = addresses.into_iter().collect();
+        Self { machine, addresses, migration: Migration::default() }
+    }
+
+    /// A packet of the peer came. Its address follows if it has to; see `migration.rs`.
+    #[inline]
+    pub(crate) fn on_heard(
+        &mut self,
+        heard: &Heard,
+        values: &mut ChallengeValues,
+        counters: &Counters,
+    ) {
+        let known = self.addresses.get(usize::from(heard.channel)).copied().flatten();
+        let is_usual = known == Some(heard.source)
+            && self.migration.is_settled(heard.channel)
+            && heard.frames.challenge.is_none();
+        if !is_usual {
+            self.on_heard_elsewhere(heard, values, counters);
+        }
+    }
+
+    #[cold]
+    fn on_heard_elsewhere(
+        &mut self,
+        heard: &Heard,
+        values: &mut ChallengeValues,
+        counters: &Counters,
+    ) {
+        let Self { machine, addresses, migration } = self;
+        let Some(address) = addresses.get_mut(usize::from(heard.channel)) else { return };
+        let interval_ns = migration::interval_ns(machine.rtt_ns());
+        let facts = Facts { interval_ns, draw: &mut || values.draw() };
+        let before = *address;
+        let outcome = migration.on_heard(heard, address, facts);
+        if heard.frames.challenge.is_some() {
+            let others = (0..).zip(addresses.iter()).filter(|(index, _)| *index != heard.channel);
+            let others = others.filter_map(|(index, to)| Some((index, (*to)?)));
+            migration.announce(heard.now_ns, others, interval_ns);
+        }
+        match outcome {
+            Some(Outcome::Moved) => _ = counters.paths_moved.fetch_add(1, Ordering::Relaxed),
+            Some(Outcome::Kept) => _ = counters.paths_kept.fetch_add(1, Ordering::Relaxed),
+            None => {}
+        }
+        let now = addresses[usize::from(heard.channel)];
+        if let (Some(now), Some(before)) = (now, before)
+            && now != before
+        {
+            tracing::debug!(channel = heard.channel, %before, %now, "the path has moved");
+            // The first channel that moves to a host takes the path along.
+            let mut others = addresses.iter().enumerate();
+            let is_known = now.ip() == before.ip()
+                || others.any(|(channel, other)| {
+                    channel != usize::from(heard.channel)
+                        && other.is_some_and(|other| other.ip() == now.ip())
+                });
+            machine.on_path_moved(heard.now_ns, heard.channel, !is_known);
+        }
+    }
+
     /// The peer's host, as far as known: the address of its first known channel.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.addresses.iter().flatten().next().copied()
@@ -190,7 +257,7 @@ mod tests {
     #[test]
     fn nothing_is_told_before_the_last_engine_can_place_packets() {
         let machine = Machine::Reserved(Early::default());
-        let state = State { machine, addresses: [None].into_iter().collect() };
+        let state = State::new(machine, [None]);
         let books = Books::new(7, 1, Seal::default(), state, 2);
         assert!(!books.can_place());
         assert!(!books.on_lanes());

@@ -5,7 +5,8 @@
 //! right after the lock under which they arose was released.
 
 use crate::books::Books;
-use crate::channel::Channel;
+use crate::challenge_values::ChallengeValues;
+use crate::channel::{Channel, address};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::idle::{Idle, Look};
@@ -18,6 +19,7 @@ use crate::time::{Time, Timers};
 use core::time::Duration;
 use lacuna_burst::Datapath;
 use lacuna_lowar::Shared;
+use lacuna_secure::Secret;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -61,6 +63,7 @@ pub struct Engine<T> {
     pub(crate) repair_memory: Box<Shared>,
     /// Where encrypted packets are opened, one at a time.
     opened: Vec<u8>,
+    challenge_values: ChallengeValues,
     refused: Refused,
     /// When to query the datapaths' drop counters; `None` if nothing was received since.
     drops_due_ns: Option<u64>,
@@ -79,8 +82,13 @@ impl<T> fmt::Debug for Engine<T> {
 
 impl<T: Time> Engine<T> {
     /// An engine of these datapaths, each with the index of its channel. It answers [`Look::Spin`]
-    /// for `spin` before [`Look::Sleep`].
-    pub fn new(time: T, datapaths: Vec<(u8, Box<dyn Datapath>)>, spin: Duration) -> Self {
+    /// for `spin` before [`Look::Sleep`]. From the secret follows what peers cannot guess.
+    pub fn new(
+        time: T,
+        datapaths: Vec<(u8, Box<dyn Datapath>)>,
+        spin: Duration,
+        secret: Secret,
+    ) -> Self {
         let channel = |(index, datapath)| Channel::new(index, datapath);
         Self {
             time,
@@ -95,6 +103,7 @@ impl<T: Time> Engine<T> {
             counters: Arc::default(),
             repair_memory: Box::default(),
             opened: Vec::new(),
+            challenge_values: ChallengeValues::new(secret),
             refused: Refused::default(),
             drops_due_ns: Some(0),
             drops_counted_ns: 0,
@@ -122,7 +131,7 @@ impl<T: Time> Engine<T> {
     /// Serves a queue pair from now on.
     pub fn add(&mut self, books: Arc<Books>) {
         let number = books.number();
-        self.locals.insert(Local::new(books));
+        self.locals.insert(Local::new(books, self.channels.len()));
         self.idle.on_patience(None, Some(crate::idle::Patience::NONE));
         self.make_ready(number);
     }
@@ -135,6 +144,10 @@ impl<T: Time> Engine<T> {
         }
         if let Some(local) = self.locals.get_mut(number) {
             local.lanes = lanes;
+            let state = local.books.lock();
+            let known = self.channels.iter().map(|own| address(&state.addresses, own.index));
+            local.sources = known.collect();
+            drop(state);
             if local.books.on_lanes() {
                 on_event(Event::OthersWanted(number));
             }
@@ -326,6 +339,7 @@ impl<T: Time> Engine<T> {
             counters: &self.counters,
             repair_memory: &mut self.repair_memory,
             opened: &mut self.opened,
+            challenge_values: &mut self.challenge_values,
             events: &mut self.events,
             on_event,
             untold: None,

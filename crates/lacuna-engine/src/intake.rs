@@ -10,18 +10,21 @@
 
 mod secure;
 
-use crate::books::State;
+use crate::challenge_values::ChallengeValues;
+use crate::channel::address;
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::icrc::IcrcCheck;
 use crate::kinds::{Lane, LockedAnswers, Machine, RcLane};
 use crate::locals::{Local, Locals};
+use crate::migration::Heard;
 use crate::run_queue::RunQueue;
 use crate::time::{Time, Timers};
 use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_lowar::Shared;
 use lacuna_place::burst::BurstPlacer;
+use lacuna_proto::path_frames::PathFrames;
 use lacuna_wire::rc::{REPAIR_OPCODE, RcHeader, RepairHeader, is_rc, rc_destination};
 use lacuna_wire::{
     DataHeader, Identification, Packet, PacketError, Qpn, Seal, check_crc32c, parse, parse_data,
@@ -59,6 +62,7 @@ pub(crate) struct Intake<'e, T> {
     pub(crate) repair_memory: &'e mut Shared,
     /// Where encrypted packets are opened.
     pub(crate) opened: &'e mut Vec<u8>,
+    pub(crate) challenge_values: &'e mut ChallengeValues,
     /// Events noted under a lock.
     pub(crate) events: &'e mut VecDeque<Event>,
     pub(crate) on_event: &'e mut dyn FnMut(Event),
@@ -86,7 +90,12 @@ impl<T: Time> Placer for Intake<'_, T> {
                 cut => cut,
             };
             if let Some((header, payload)) = cut {
+                let number = header.dest.queue_pair();
+                let stray = self.begin_stray(number, batch.source);
                 self.place(packet, header, payload, &batch, &mut packets);
+                if let Some(stray) = stray {
+                    self.end_stray(stray);
+                }
                 continue;
             }
             if is_rc(packet) {
@@ -290,6 +299,73 @@ impl<T: Time> Intake<'_, T> {
         }
     }
 
+    /// Data packets follow that come from elsewhere than those before them. What was placed until now is
+    /// reported first, so that what they do shows.
+    #[inline]
+    fn begin_stray(&mut self, number: u32, source: SocketAddr) -> Option<Stray> {
+        match self.locals.is_elsewhere(number, self.position, source) {
+            true => self.begin_stray_slowly(number, source),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn begin_stray_slowly(&mut self, number: u32, source: SocketAddr) -> Option<Stray> {
+        self.tell_placed();
+        let next_psn = self.next_psn(number)?;
+        Some(Stray { number, source, next_psn })
+    }
+
+    /// One past the highest sequence number that came on this channel.
+    fn next_psn(&mut self, number: u32) -> Option<u64> {
+        match self.locals.get_mut(number)?.lanes.get_mut(self.position)? {
+            Lane::Sdr(writer) => Some(writer.summary().next_psn),
+            Lane::Rc(_) => None,
+        }
+    }
+
+    /// They came. If one was newer than all before them, the peer sends from there now.
+    #[cold]
+    fn end_stray(&mut self, stray: Stray) {
+        let Stray { number, source, next_psn } = stray;
+        let is_newest = self.next_psn(number).is_some_and(|next| next > next_psn);
+        // Without headers and what came twice: less than what came.
+        let bytes = match self.untold {
+            Some(untold) if untold == number => self.placed_bytes(number),
+            _ => 0,
+        };
+        self.tell_placed();
+        let Some(local) = self.locals.get_mut(number) else { return };
+        let heard = Heard {
+            now_ns: self.now_ns,
+            channel: self.channel,
+            source,
+            bytes,
+            is_newest,
+            frames: PathFrames::default(),
+        };
+        let present = {
+            let mut state = local.books.lock();
+            state.on_heard(&heard, self.challenge_values, self.counters);
+            address(&state.addresses, self.channel)
+        };
+        if let Some(known) = local.sources.get_mut(self.position) {
+            *known = present;
+        }
+        if present != Some(source) {
+            local.unsettle(number, self.unsettled);
+        }
+    }
+
+    /// Payload bytes that were placed since the last report.
+    fn placed_bytes(&mut self, number: u32) -> u64 {
+        let local = self.locals.get_mut(number);
+        match local.and_then(|local| local.lanes.get_mut(self.position)) {
+            Some(Lane::Sdr(writer)) => writer.summary().bytes,
+            _ => 0,
+        }
+    }
+
     fn on_control(
         &mut self,
         number: u32,
@@ -304,15 +380,16 @@ impl<T: Time> Intake<'_, T> {
             return self.counters.unknown();
         };
         let mut state = local.books.lock();
-        let State { machine, addresses } = &mut *state;
-        let effects = machine.on_control(self.now_ns, self.channel, body, packet_bytes);
-        // The key was right and the packet is not an old copy, so this is the peer's present
-        // address, even if NAT has changed it.
-        if effects.is_newest
-            && let Some(address) = addresses.get_mut(usize::from(self.channel))
-        {
-            *address = Some(source);
-        }
+        let effects = state.machine.on_control(self.now_ns, self.channel, body, packet_bytes);
+        let heard = Heard {
+            now_ns: self.now_ns,
+            channel: self.channel,
+            source,
+            bytes: packet_bytes as u64,
+            is_newest: effects.is_newest,
+            frames: effects.path_frames,
+        };
+        state.on_heard(&heard, self.challenge_values, self.counters);
         drop(state);
         if effects.has_queued {
             local.make_ready(number, self.ready);
@@ -320,6 +397,14 @@ impl<T: Time> Intake<'_, T> {
             local.unsettle(number, self.unsettled);
         }
     }
+}
+
+/// Data packets of a queue pair that come from elsewhere than those before them.
+struct Stray {
+    number: u32,
+    source: SocketAddr,
+    /// One past the highest sequence number before them.
+    next_psn: u64,
 }
 
 /// A packet with its header and payload.

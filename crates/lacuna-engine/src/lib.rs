@@ -13,6 +13,7 @@
 //! | `run_queue.rs`, `locals.rs` | whose turn it is; the queue pairs by number |
 //! | `serve.rs`, `packetize.rs` | a turn; runs cut into packets |
 //! | `settle.rs`, `control_queue.rs` | after a turn: control packets, events, timers |
+//! | `migration.rs`, `challenge_values.rs` | the peer's address changes: which packets follow, and when |
 //! | `books.rs` | the state of a queue pair that engines and application share, and its lock |
 //! | [`kinds`] | the kinds of queue pairs: which protocol handles the packets |
 //! | [`idle`] | when to step again: at once, after a spin, after a wait, when woken |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod books;
+mod challenge_values;
 mod channel;
 mod control_queue;
 pub mod counters;
@@ -35,6 +37,7 @@ pub mod idle;
 mod intake;
 pub mod kinds;
 mod locals;
+mod migration;
 mod packetize;
 mod run_queue;
 mod serve;

@@ -4,6 +4,8 @@ use crate::books::Books;
 use crate::idle::Patience;
 use crate::kinds::Lane;
 use crate::run_queue::RunQueue;
+use core::net::SocketAddr;
+use lacuna_path::small_vec::SmallVec;
 use lacuna_place::prefetch::prefetch_value;
 use lacuna_wire::{DataHeader, Seal, destination};
 use std::ops::Range;
@@ -20,6 +22,9 @@ pub(crate) struct Local {
     pub(crate) books: Arc<Books>,
     /// One lane per channel of this engine, in order; empty until connected.
     pub(crate) lanes: Vec<Lane>,
+    /// Where the peer's packets come from, per channel of this engine: a copy of its addresses, to be
+    /// read without the lock.
+    pub(crate) sources: SmallVec<Option<SocketAddr>>,
     /// When its timer expires; the timer heap may hold stale entries.
     pub(crate) due_ns: Option<u64>,
     /// It is in the run queue.
@@ -37,10 +42,11 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn new(books: Arc<Books>) -> Self {
+    pub(crate) fn new(books: Arc<Books>, channels: usize) -> Self {
         Self {
             books,
             lanes: Vec::new(),
+            sources: (0..channels).map(|_| None).collect(),
             due_ns: None,
             is_ready: false,
             had_burst: false,
@@ -113,6 +119,13 @@ impl Locals {
         let number = destination(packet)?.queue_pair();
         let local = self.all.get(number as usize)?.as_ref()?;
         local.books.seal().is_secure().then_some(number)
+    }
+
+    /// Whether packets of queue pair `number` used to come from elsewhere on the channel at `position`.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self, number: u32, position: usize, source: SocketAddr) -> bool {
+        let local = self.all.get(number as usize).and_then(Option::as_ref);
+        local.is_some_and(|local| local.sources.get(position) != Some(&Some(source)))
     }
 
     /// Parses a data packet that `parse_data` refused because its trailer is longer than the common

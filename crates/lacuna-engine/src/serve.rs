@@ -22,7 +22,7 @@ impl<T: Time> Engine<T> {
             return self.serve_rc(now_ns, number, is_due);
         }
         let mut state = local.books.lock();
-        let State { machine, addresses } = &mut *state;
+        let State { machine, addresses, .. } = &mut *state;
         let qp = match machine {
             Machine::Sdr(qp) => qp,
             // Without a lane there is nothing to send from here.
@@ -111,7 +111,7 @@ fn serve_rc(turn: RcTurn<'_>, lanes: &mut [Lane], channels: &mut [Channel]) -> b
     }
     let (seal, index) = (books.seal(), channel.index);
     let mut state = books.lock();
-    let State { machine: Machine::Rc(qp), addresses } = &mut *state else { return false };
+    let State { machine: Machine::Rc(qp), addresses, .. } = &mut *state else { return false };
     qp.on_taken(now_ns, lane.taken());
     if is_due {
         qp.on_timeout(now_ns);

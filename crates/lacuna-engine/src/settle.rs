@@ -3,15 +3,18 @@
 
 use crate::books::{Books, State};
 use crate::channel::{Channel, address};
+use crate::counters::Counters;
 use crate::engine::{BLOCKED_RETRY_NS, Engine};
 use crate::event::Event;
 use crate::idle::Patience;
 use crate::kinds::{Lane, Machine};
+use crate::migration::{self, Migration, Outgoing};
 use crate::time::Time;
 use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
-use lacuna_wire::ControlWriter;
+use lacuna_wire::{ControlWriter, PathChallenge};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -43,15 +46,26 @@ impl<T: Time> Engine<T> {
         };
         let settled = {
             let mut state = books.lock();
-            let State { machine, addresses } = &mut *state;
-            match machine {
-                Machine::Sdr(qp) => settler.settle_sdr(now_ns, qp, addresses, books, had_queued),
+            let migrates = state.migration.is_active();
+            if migrates {
+                settler.send_path_frames(now_ns, &mut state, books, &self.counters);
+            }
+            let State { machine, addresses, migration } = &mut *state;
+            let mut settled = match machine {
+                Machine::Sdr(qp) => {
+                    settler.settle_sdr(now_ns, qp, (addresses, migration), books, had_queued)
+                }
                 Machine::Probing(prober, _) => {
-                    settler.serve_prober(now_ns, prober, addresses, books)
+                    settler.serve_prober(now_ns, prober, (addresses, migration), books)
                 }
                 Machine::Rc(qp) => settler.settle_rc(now_ns, qp, lanes, books),
                 Machine::Reserved(_) => Settled::NOTHING,
+            };
+            if migrates {
+                let round_ns = migration.poll_timeout(|channel| settler.owns(channel));
+                settled.due_ns = [settled.due_ns, round_ns].into_iter().flatten().min();
             }
+            settled
         };
         let before = std::mem::replace(&mut local.patience, settled.patience);
         self.idle.on_patience(Some(before), Some(settled.patience));
@@ -85,11 +99,48 @@ struct Settler<'e, T> {
 }
 
 impl<T: Time> Settler<'_, T> {
+    /// Sends path challenges that are due, and responses.
+    #[cold]
+    fn send_path_frames(
+        &mut self,
+        now_ns: u64,
+        state: &mut State,
+        books: &Books,
+        counters: &Counters,
+    ) {
+        let State { machine, migration, .. } = state;
+        let channels = &mut *self.channels;
+        let owns = |channels: &[Channel], index| channels.iter().any(|own| own.index == index);
+        let packet_bytes = books.seal().control_overhead_bytes()
+            + lacuna_wire::FRAME_HEADER_BYTES
+            + PathChallenge::BYTES;
+        let interval_ns = migration::interval_ns(machine.rtt_ns());
+        let unproved =
+            migration.on_timeout(now_ns, |index| owns(channels, index), packet_bytes, interval_ns);
+        counters.paths_unproved.fetch_add(unproved, Ordering::Relaxed);
+        while let Some(Outgoing { channel, to, frame }) =
+            migration.poll(|index| owns(channels, index))
+        {
+            let own = channels.iter_mut().find(|own| own.index == channel);
+            let packet = machine.write_alone(channel, &frame, self.writer);
+            if let (Some(own), Some(packet)) = (own, packet) {
+                own.send_control(now_ns, to, packet, books);
+            }
+        }
+        if migration.has_outgoing() {
+            self.events.push_back(Event::OthersWanted(books.number()));
+        }
+    }
+
+    fn owns(&self, channel: u8) -> bool {
+        self.channels.iter().any(|own| own.index == channel)
+    }
+
     fn serve_prober(
         &mut self,
         now_ns: u64,
         prober: &mut Prober,
-        addresses: &[Option<SocketAddr>],
+        (addresses, migration): (&[Option<SocketAddr>], &mut Migration),
         books: &Books,
     ) -> Settled {
         let channels = &mut *self.channels;
@@ -99,7 +150,7 @@ impl<T: Time> Settler<'_, T> {
             let Some((channel, packet)) = packet else { break };
             let own = channels.iter_mut().find(|own| own.index == channel);
             if let (Some(own), Some(to)) = (own, address(addresses, channel)) {
-                own.send_control(now_ns, to, packet, books);
+                send_with_copy(own, (now_ns, to), packet, books, migration);
             }
         }
         self.events.push_back(Event::Probed(books.number()));
@@ -112,7 +163,7 @@ impl<T: Time> Settler<'_, T> {
         &mut self,
         now_ns: u64,
         qp: &mut QueuePair,
-        addresses: &[Option<SocketAddr>],
+        (addresses, migration): (&[Option<SocketAddr>], &mut Migration),
         books: &Books,
         had_queued: bool,
     ) -> Settled {
@@ -146,7 +197,7 @@ impl<T: Time> Settler<'_, T> {
             for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
                 let Some(to) = address(addresses, channel.index) else { continue };
                 while let Some(packet) = qp.poll_control(now_ns, channel.index, self.writer) {
-                    channel.send_control(now_ns, to, packet, books);
+                    send_with_copy(channel, (now_ns, to), packet, books, migration);
                 }
             }
             due_ns = qp.poll_timeout_on(owned);
@@ -221,6 +272,21 @@ impl<T: Time> Settler<'_, T> {
     fn owned(&self, agreed: u8) -> u32 {
         let owned = self.channels.iter().filter(|own| own.index < agreed);
         owned.fold(0, |owned, own| owned | 1 << own.index)
+    }
+}
+
+/// Sends a control packet, and a copy to where the peer seems to have moved.
+#[inline]
+fn send_with_copy(
+    own: &mut Channel,
+    (now_ns, to): (u64, SocketAddr),
+    packet: &[u8],
+    books: &Books,
+    migration: &mut Migration,
+) {
+    own.send_control(now_ns, to, packet, books);
+    if let Some(to) = migration.copy_to(own.index, packet.len()) {
+        own.send_control(now_ns, to, packet, books);
     }
 }
 

@@ -78,7 +78,7 @@ fn connect(
         qp.start();
         let far = Place { host: hosts[1 - at], channel: 0 }.address();
         let machine = Machine::Rc(Box::new(qp));
-        let state = State { machine, addresses: [Some(far)].into_iter().collect() };
+        let state = State::new(machine, [Some(far)]);
         let books = Books::new(numbers[at], 0, Seal::default(), state, 1);
         let lane = lacuna_rc::Lane::new(&configs[at], shims[at], responder).unwrap();
         let lane = Lane::Rc(Box::new(RcLane::new(0, lane)));

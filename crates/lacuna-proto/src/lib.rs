@@ -12,6 +12,7 @@
 
 pub mod handshake;
 pub mod modes;
+pub mod path_frames;
 pub mod probe;
 mod probe_rounds;
 pub mod qp;

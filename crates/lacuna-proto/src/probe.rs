@@ -10,6 +10,7 @@
 //! (`qp/proof.rs`). If these arrive on every channel, the search is over: paths with different MTUs
 //! in the two directions are rare, and the queue pair goes on to prove its own direction.
 
+use crate::path_frames::PathFrames;
 use crate::probe_rounds::ProbeRounds;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_wire::{ControlBody, ControlHeader, ControlWriter, Frame, Probe, ProbeReply, Qpn, Seal};
@@ -81,6 +82,8 @@ pub struct Prober {
     peer_probed_ns: Option<u64>,
     rtt: RttEstimator,
     sequence: u32,
+    /// What the control packet that came last says of its path.
+    path_frames: PathFrames,
 }
 
 impl Prober {
@@ -106,6 +109,7 @@ impl Prober {
             peer_probed_ns: None,
             rtt: RttEstimator::default(),
             sequence: 0,
+            path_frames: PathFrames::default(),
         }
     }
 
@@ -161,6 +165,7 @@ impl Prober {
 
     /// Takes in the body of a control packet of `packet_bytes` on `channel`.
     pub fn on_control(&mut self, now_ns: u64, channel: u8, body: &[u8], packet_bytes: usize) {
+        self.path_frames = PathFrames::default();
         let Ok(body) = ControlBody::parse(body) else { return };
         for frame in body.frames() {
             match frame {
@@ -179,7 +184,7 @@ impl Prober {
                     }
                 }
                 Ok(Frame::ProbeReply(reply)) => self.on_reply(now_ns, &reply),
-                Ok(_) => {}
+                Ok(frame) => self.path_frames.take_in(&frame),
                 Err(_) => return,
             }
         }
@@ -221,6 +226,23 @@ impl Prober {
         writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
         writer.pad_to(self.candidates[index] as usize + self.seal.overhead_bytes_max());
         Some((channel, writer.finish()))
+    }
+
+    /// What the control packet that [`Prober::on_control`] took in last says of its path.
+    pub fn path_frames(&self) -> PathFrames {
+        self.path_frames
+    }
+
+    /// Writes a control packet with nothing but this frame.
+    pub fn write_alone<'w>(
+        &mut self,
+        channel: u8,
+        frame: &Frame<'_>,
+        writer: &'w mut ControlWriter,
+    ) -> &'w [u8] {
+        self.start(channel, writer);
+        writer.push(frame);
+        writer.finish()
     }
 
     fn start(&mut self, channel: u8, writer: &mut ControlWriter) {

@@ -279,7 +279,7 @@ impl<'w> Run<'w> {
                         .expect("a strength that a shim can have");
                     let far = Place { host: hosts[1 - at], channel: 0 }.address();
                     let machine = Machine::Rc(Box::new(qp));
-                    let state = State { machine, addresses: [Some(far)].into_iter().collect() };
+                    let state = State::new(machine, [Some(far)]);
                     let books = Books::new(number, 0, Seal::default(), state, 1);
                     net.open(hosts[at], books, vec![Lane::Rc(Box::new(RcLane::new(0, lane)))])
                 });

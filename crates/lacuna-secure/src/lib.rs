@@ -28,7 +28,7 @@ pub mod window;
 
 pub use association::{Association, Limits, OpenError, SealError};
 pub use cipher::Cipher;
-pub use schedule::{End, Secret};
+pub use schedule::{End, SECRET_BYTES, Secret};
 
 /// Bytes of a packet that stay in clear: the base header, which says whom it is for.
 pub const HEAD_BYTES: usize = 12;

@@ -71,6 +71,14 @@ impl Secret {
         Self(bytes)
     }
 
+    /// A number that only follows from the secret, for a purpose and an index of its own.
+    #[must_use]
+    pub fn number(&self, label: &[u8], index: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.expand(&[label, &index.to_be_bytes()], &mut bytes);
+        u64::from_be_bytes(bytes)
+    }
+
     /// The secret of the next epoch.
     #[must_use]
     pub(crate) fn next(&self) -> Self {

@@ -54,8 +54,9 @@ pub use control::{
 pub use data::{DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, pad_bytes};
 pub use frame::{
     Ack, Cancel, CancelReason, ChannelReport, Entry, FRAME_HEADER_BYTES, Flush, FlushMark, Frame,
-    FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Read, ReadRefusal, ReadRefused,
-    Receives, ReceivesBefore, Relayed, Report, Run, RunList, Sent, U64List,
+    FrameError, FrameKind, List, ListIter, PathChallenge, PathResponse, Probe, ProbeReply, Read,
+    ReadRefusal, ReadRefused, Receives, ReceivesBefore, Relayed, Report, Run, RunList, Sent,
+    U64List,
 };
 pub use icrc::{ICRC_BYTES, IcrcFlow, Identification, icrc_ipv4, icrc_ipv6};
 pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};

@@ -11,9 +11,9 @@ use lacuna_wire::ddp::{
 };
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DataHeader, Flush,
-    FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn, Read, ReadRefusal,
-    ReadRefused, Receives, ReceivesBefore, Relayed, Report, Run, RunList, Seal, Sent, U64List,
-    parse,
+    FlushMark, Frame, ImmediateSplit, Packet, PathChallenge, PathResponse, Probe, ProbeReply,
+    QpInfo, Qpn, Read, ReadRefusal, ReadRefused, Receives, ReceivesBefore, Relayed, Report, Run,
+    RunList, Seal, Sent, U64List, parse,
 };
 
 fn folder(target: &str) -> PathBuf {
@@ -149,6 +149,8 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
     let refused = Frame::ReadRefused(ReadRefused { id: 2, why: ReadRefusal::Range });
     let before = Frame::ReceivesBefore(ReceivesBefore { base: 40, receives: 36 });
     let relayed = Frame::Relayed(Relayed { queue_pair: 18, body: &[1, 0, 0, 0, 9] });
+    let challenge = Frame::PathChallenge(PathChallenge { value: 0x1122_3344_5566_7788 });
+    let response = Frame::PathResponse(PathResponse { value: 0x8877_6655_4433_2211 });
     let probe = Frame::Probe(Probe { id: 1, sent_ns: 1_000_000 });
     let reply = Frame::ProbeReply(ProbeReply { id: 1, echo_ns: 1_000_000, packet_bytes: 1400 });
     let (report, flush) = (Frame::Report(report), Frame::Flush(flush));
@@ -160,6 +162,7 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
         ("receives", vec![receives]),
         ("receives_before", vec![before, receives]),
         ("relayed", vec![receives, relayed]),
+        ("path", vec![challenge, response]),
         ("ack", vec![ack]),
         ("flush", vec![flush]),
         ("cancel", vec![cancel]),

@@ -24,6 +24,7 @@ use lacuna_datapath::{
 use lacuna_engine::Counters;
 use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_place::region::KeyTable;
+use lacuna_secure::{SECRET_BYTES, Secret};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -156,6 +157,13 @@ pub struct ContextStats {
     pub receive_drops: u64,
     /// Dropped by this end's own datapath.
     pub refused_by_datapath: u64,
+    /// How often a peer's address changed and the peer proved that it is there: once per channel.
+    pub paths_moved: u64,
+    /// How often a peer seemed to be elsewhere, and was where it had been: somebody copies packets, or
+    /// two paths are in use.
+    pub paths_kept: u64,
+    /// How often a peer seemed to be elsewhere, and nobody answered there.
+    pub paths_unproved: u64,
 }
 
 impl ContextStats {
@@ -249,7 +257,7 @@ impl Context {
                 .map_err(|source| ContextError::System { what: "a wake-up descriptor", source })?;
             let inbox = Arc::new(Inbox::new(waker));
             inboxes.push(inbox.clone());
-            made.push(Worker::new(index, clock, share, inbox, waiter, spin));
+            made.push(Worker::new(index, clock, share, inbox, waiter, spin, secret()?));
         }
         let counters = made.iter().map(Worker::counters).collect();
         let socket_bytes = capabilities.receive_buffer_bytes;
@@ -281,10 +289,7 @@ impl Context {
                 }
             }
         }
-        let seed = getrandom::u64().map_err(|error| ContextError::System {
-            what: "random numbers",
-            source: std::io::Error::other(error),
-        })?;
+        let seed = getrandom::u64().map_err(no_random_numbers)?;
         let keys = Arc::new(KeyTable::new(seed));
         keys.yield_by(std::thread::yield_now);
         let inner = Inner {
@@ -361,6 +366,9 @@ impl Context {
             stats.unknown += counters.unknown.load(Ordering::Relaxed);
             stats.receive_drops += counters.receive_drops.load(Ordering::Relaxed);
             stats.refused_by_datapath += counters.refused_by_datapath.load(Ordering::Relaxed);
+            stats.paths_moved += counters.paths_moved.load(Ordering::Relaxed);
+            stats.paths_kept += counters.paths_kept.load(Ordering::Relaxed);
+            stats.paths_unproved += counters.paths_unproved.load(Ordering::Relaxed);
         }
         stats
     }
@@ -609,6 +617,17 @@ fn stop(inboxes: &[Arc<Inbox>], monitor: &Monitor, threads: Vec<JoinHandle<()>>)
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A secret of a worker.
+fn secret() -> Result<Secret, ContextError> {
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes).map_err(no_random_numbers)?;
+    Ok(Secret::new(bytes))
+}
+
+fn no_random_numbers(error: getrandom::Error) -> ContextError {
+    ContextError::System { what: "random numbers", source: std::io::Error::other(error) }
 }
 
 fn bind(config: &ContextConfig) -> Result<Vec<Box<dyn Datapath>>, ContextError> {

@@ -543,7 +543,7 @@ mod tests {
             1,
             2,
             lacuna_wire::Seal::default(),
-            State { machine, addresses: [None].into_iter().collect() },
+            State::new(machine, [None]),
             [].into(),
         ));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -275,7 +275,7 @@ impl QueuePair {
         let host = channels.first().copied().map(ScopedIp::from);
         let writers = {
             let mut state = self.owner.shared.lock();
-            let State { machine, addresses } = &mut *state;
+            let State { machine, addresses, .. } = &mut *state;
             let Machine::Sdr(qp) = machine else { unreachable!("made so") };
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);

@@ -132,10 +132,7 @@ impl Roster {
         };
         resting.remove(&number);
         drop(resting);
-        let state = State {
-            machine: machine(number),
-            addresses: (0..self.channels).map(|_| None).collect(),
-        };
+        let state = State::new(machine(number), (0..self.channels).map(|_| None));
         let shared = Arc::new(Shared::new(number, qkey, seal, state, self.inboxes.clone()));
         by_number.insert(number, shared.clone());
         // Under the lock, so that the workers learn of the end of a number before its next use.

@@ -248,7 +248,7 @@ mod tests {
         let config = ConnectionConfig::default();
         let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
         let machine = Machine::Sdr(new_qp(1, &config, geometry, &keys, 0));
-        let state = State { machine, addresses: [None].into_iter().collect() };
+        let state = State::new(machine, [None]);
         let shared =
             Arc::new(Shared::new(1, keys.qkey, Seal::default(), state, [inbox.clone()].into()));
         let asks_after_post = |now_ns| {
@@ -269,7 +269,7 @@ mod tests {
         let inboxes: Vec<_> =
             (0..3).map(|_| Arc::new(Inbox::new(Waiter::new().unwrap().1))).collect();
         let machine = Machine::Reserved(Early::default());
-        let state = State { machine, addresses: (0..3).map(|_| None).collect() };
+        let state = State::new(machine, [None; 3]);
         let shared = Shared::new(1, 2, Seal::default(), state, inboxes.clone().into());
         let asked = || {
             let was_asked = |inbox: &Arc<Inbox>| inbox.take(&mut Vec::new()).is_some();

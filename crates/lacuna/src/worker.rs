@@ -15,6 +15,7 @@ use lacuna_datapath::{Datapath, Waiter};
 use lacuna_engine::idle::Look;
 use lacuna_engine::{Counters, Engine, Event, Time};
 use lacuna_proto::qp;
+use lacuna_secure::Secret;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,12 +56,13 @@ impl Worker {
         inbox: Arc<Inbox>,
         waiter: Waiter,
         spin: Duration,
+        secret: Secret,
     ) -> Self {
         let channels = datapaths.iter().map(|(channel, _)| usize::from(*channel) + 1).max();
         let told = (0..channels.unwrap_or(0)).map(|_| Told::default()).collect();
         Self {
             clock,
-            engine: Engine::new(clock, datapaths, spin),
+            engine: Engine::new(clock, datapaths, spin, secret),
             owners: Owners { worker: index, by_number: Vec::new(), told },
             inbox,
             commands: Vec::new(),

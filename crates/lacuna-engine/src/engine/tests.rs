@@ -30,7 +30,8 @@ fn an_engine_leaves_no_socket_alone_that_it_has_not_emptied() {
     let bind = |bytes| network.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), bytes).unwrap();
     let (own, mut sender) = (bind(SOCKET_BYTES), bind(0));
     let to = own.local_addr();
-    let mut engine = Engine::new(Stopped, vec![(0, Box::new(own))], Duration::ZERO);
+    let mut engine =
+        Engine::new(Stopped, vec![(0, Box::new(own))], Duration::ZERO, Secret::new([0; 32]));
     let mut buffers = BurstBuffers::new();
     const BURSTS: usize = 500;
     let mut send = || {

@@ -23,6 +23,7 @@ use crate::time::Time;
 use core::time::Duration;
 use lacuna_burst::Datapath;
 use lacuna_proto::qp::{Peer, QpConfig, QueuePair};
+use lacuna_secure::{SECRET_BYTES, Secret};
 use std::cmp::{self, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::{Deref, DerefMut};
@@ -210,7 +211,8 @@ impl Net {
         let datapath =
             |port: &Port| (port.place().channel, Box::new(port.clone()) as Box<dyn Datapath>);
         let datapaths = ports.iter().map(datapath).collect();
-        let engine = Engine::new(self.clock.clone(), datapaths, Duration::ZERO);
+        let secret = Secret::new([host as u8; SECRET_BYTES]);
+        let engine = Engine::new(self.clock.clone(), datapaths, Duration::ZERO, secret);
         self.hosts.push(Host { engine, ports, noted: Vec::new(), events: Vec::new() });
         host
     }
@@ -256,8 +258,7 @@ impl Net {
             let (number, qkey) = (qp.config().queue_pair, qp.config().qkey);
             let seal = qp.config().geometry.seal();
             let far = |channel| Some(Place { host: far, channel }.address());
-            let state =
-                State { machine: Machine::Sdr(qp), addresses: (0..channels).map(far).collect() };
+            let state = State::new(Machine::Sdr(qp), (0..channels).map(far));
             self.open(host, Books::new(number, qkey, seal, state, 1), lanes)
         })
     }

@@ -38,6 +38,7 @@ impl<T: Time> Intake<'_, T> {
             // Before both ends have keys nobody sends anything.
             return counters.unknown();
         };
+        let stray = self.begin_stray(number, batch.source);
         let mut opened = std::mem::take(self.opened);
         opened.resize(PACKET_BYTES_MAX, 0);
         let mut next = Some(first);
@@ -102,6 +103,9 @@ impl<T: Time> Intake<'_, T> {
         }
         drop(opener);
         *self.opened = opened;
+        if let Some(stray) = stray {
+            self.end_stray(stray);
+        }
     }
 }
 

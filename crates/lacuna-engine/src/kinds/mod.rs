@@ -31,10 +31,11 @@ pub(crate) use sealed::seal;
 
 use lacuna_burst::{Burst, TrailerOffload};
 use lacuna_place::writer::ChannelWriter;
+use lacuna_proto::path_frames::PathFrames;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
 use lacuna_secure::association::Sealer;
-use lacuna_wire::{DataHeader, Seal};
+use lacuna_wire::{ControlWriter, DataHeader, Frame, Seal};
 
 /// An engine's exclusive access to the packets of one channel of a queue pair, without a lock.
 #[allow(
@@ -126,8 +127,41 @@ impl Machine {
             Self::Probing(prober, early) => {
                 prober.on_control(came_ns, channel, body, packet_bytes);
                 early.keep(came_ns, channel, body, packet_bytes);
-                ControlEffects { is_newest: true, has_queued: false }
+                let path_frames = prober.path_frames();
+                ControlEffects { is_newest: true, has_queued: false, path_frames }
             }
+        }
+    }
+
+    /// Writes a control packet with nothing but this frame, if the protocol has control packets and
+    /// the peer is known.
+    pub(crate) fn write_alone<'w>(
+        &mut self,
+        channel: u8,
+        frame: &Frame<'_>,
+        writer: &'w mut ControlWriter,
+    ) -> Option<&'w [u8]> {
+        match self {
+            Self::Sdr(qp) => qp.write_alone(channel, frame, writer),
+            Self::Probing(prober, _) => Some(prober.write_alone(channel, frame, writer)),
+            Self::Reserved(_) | Self::Rc(_) => None,
+        }
+    }
+
+    /// The round-trip time, as far as known.
+    pub(crate) fn rtt_ns(&self) -> Option<u64> {
+        match self {
+            Self::Sdr(qp) => qp.rtt().smoothed_ns(),
+            Self::Probing(prober, _) => prober.rtt().smoothed_ns(),
+            Self::Rc(qp) => qp.rtt_ns(),
+            Self::Reserved(_) => None,
+        }
+    }
+
+    /// The packets of a channel go to another address from now on, of the same host or another one.
+    pub(crate) fn on_path_moved(&mut self, now_ns: u64, channel: u8, is_other_host: bool) {
+        if let Self::Sdr(qp) = self {
+            qp.on_path_moved(now_ns, channel, is_other_host);
         }
     }
 }
@@ -135,10 +169,12 @@ impl Machine {
 /// Effects of a control packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ControlEffects {
-    /// It is the peer's newest packet, so its source is the peer's present address.
+    /// It is newer than all before it, so the peer sends from its source now.
     pub(crate) is_newest: bool,
     /// Data wait to be sent.
     pub(crate) has_queued: bool,
+    /// What it says of its path.
+    pub(crate) path_frames: PathFrames,
 }
 
 /// Packets that a queue pair may send on one channel, in order.

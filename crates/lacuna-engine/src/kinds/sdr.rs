@@ -3,6 +3,7 @@
 use super::ControlEffects;
 use super::copying::{COPIED_PAYLOAD_BYTES_MAX, has_room};
 use lacuna_burst::Burst;
+use lacuna_proto::path_frames::PathFrames;
 use lacuna_proto::qp::{QueuePair, Transmit};
 use lacuna_wire::pad_bytes;
 
@@ -15,11 +16,14 @@ pub(super) fn on_control(
     body: &[u8],
     packet_bytes: usize,
 ) -> ControlEffects {
-    let is_newest = qp.on_control(came_ns, channel, body, packet_bytes).unwrap_or_else(|error| {
-        tracing::debug!(number = qp.config().queue_pair, %error, "control packet dropped");
-        false
-    });
-    ControlEffects { is_newest, has_queued: qp.has_queued() }
+    let (is_newest, path_frames) = match qp.on_control(came_ns, channel, body, packet_bytes) {
+        Ok(is_newest) => (is_newest, qp.path_frames()),
+        Err(error) => {
+            tracing::debug!(number = qp.config().queue_pair, %error, "control packet dropped");
+            (false, PathFrames::default())
+        }
+    };
+    ControlEffects { is_newest, has_queued: qp.has_queued(), path_frames }
 }
 
 /// Adds the run's packets from `next` on to the burst; `waiting` packets are in the queue. `false`

@@ -391,6 +391,27 @@ impl Path {
         }
     }
 
+    /// Packets take another way to the same host: what was lost on the one before says nothing about
+    /// which sizes pass.
+    pub fn on_rerouted(&mut self) {
+        self.on_new_size();
+    }
+
+    /// The peer is at another host, so nothing of what was found holds (RFC 9000, 9.4): this controller
+    /// starts anew. What is in flight stays so.
+    pub fn on_other_host(&mut self, controller: AnyController) {
+        self.on_new_size();
+        self.rtt = RttEstimator::default();
+        self.reordering = Reordering::default();
+        self.loss = LossEstimate::default();
+        self.pacer = Pacer::default();
+        self.ecn = Ecn::default();
+        self.back_off = 0;
+        self.limits = controller.limits();
+        self.controller = controller;
+        self.is_blocked = false;
+    }
+
     /// Whether the congestion window or the credit was used up at the last attempt.
     #[inline]
     pub fn is_blocked(&self) -> bool {

@@ -9,7 +9,8 @@
 //! flushes after long answers, this end limits its answers to a size that passes everywhere.
 
 use super::flush::{FlushPolicy, FlushTimer};
-use super::{Changes, QueuePair};
+use super::{Changes, Peer, QueuePair};
+use crate::path_frames::PathFrames;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::{
     ChannelReport, ControlBody, ControlHeader, ControlWriter, FRAME_HEADER_BYTES, Flush, FlushMark,
@@ -71,6 +72,8 @@ pub(super) struct Control {
     receives_unfinished: bool,
     acks_unfinished: bool,
     answer_length: AnswerLength,
+    /// What the control packet that was handled last says of its path.
+    path_frames: PathFrames,
 }
 
 /// Limit on the length of answers; see the module's text.
@@ -121,6 +124,7 @@ impl Control {
             receives_unfinished: false,
             acks_unfinished: false,
             answer_length: AnswerLength::default(),
+            path_frames: PathFrames::default(),
         }
     }
 
@@ -224,9 +228,11 @@ impl QueuePair {
         let sequence = unwrap_sequence(body.sequence, self.control.seen_sequence);
         let is_newest = sequence > self.control.seen_sequence;
         self.control.heard(now_ns);
+        self.control.path_frames = PathFrames::default();
         let (mut has_report, mut has_flush) = (false, false);
         for frame in body.frames() {
-            match frame? {
+            let frame = frame?;
+            match frame {
                 // What is relayed comes with last words only (`handshake/goodbye.rs`).
                 Frame::Padding(_) | Frame::Relayed(_) => {}
                 Frame::Probe(probe) => {
@@ -276,6 +282,9 @@ impl QueuePair {
                 }
                 Frame::Sent(_) => {}
                 Frame::Read(read) => self.on_read(now_ns, &read),
+                Frame::PathChallenge(_) | Frame::PathResponse(_) => {
+                    self.control.path_frames.take_in(&frame);
+                }
                 Frame::ReadRefused(refused) => {
                     if self.reads.on_refused(&refused) {
                         self.pending_events.add(Changes::READ_ENDED);
@@ -303,6 +312,50 @@ impl QueuePair {
         let owes = self.peer_owes_answer();
         self.control.track_silence(now_ns, owes);
         Ok(is_newest)
+    }
+
+    /// What the control packet that [`QueuePair::on_control`] handled last says of its path.
+    pub fn path_frames(&self) -> PathFrames {
+        self.control.path_frames
+    }
+
+    /// Writes a control packet with nothing but this frame; `None` if there is no peer.
+    pub fn write_alone<'w>(
+        &mut self,
+        channel: u8,
+        frame: &Frame<'_>,
+        writer: &'w mut ControlWriter,
+    ) -> Option<&'w [u8]> {
+        let peer = self.peer.filter(|_| self.failure().is_none())?;
+        self.start_packet(peer, channel, writer);
+        writer.push(frame);
+        Some(writer.finish())
+    }
+
+    /// The packets of a channel take another path from now on, to the same host or another one. Much
+    /// was lost when the old one ended, so the peer gets a report, and is asked for one if it owes one,
+    /// without delay.
+    pub fn on_path_moved(&mut self, now_ns: u64, channel: u8, is_other_host: bool) {
+        match is_other_host {
+            true => self.path.on_other_host(super::controller(&self.config)),
+            false => self.path.on_rerouted(),
+        }
+        self.arrivals.request(now_ns);
+        if let Some(flush) = self.control.flushes.get_mut(usize::from(channel)) {
+            flush.hasten(now_ns);
+        }
+    }
+
+    fn start_packet(&mut self, peer: Peer, channel: u8, writer: &mut ControlWriter) {
+        let sequence = self.control.next_sequence;
+        self.control.next_sequence += 1;
+        let header = ControlHeader {
+            dest: Qpn::new(peer.queue_pair, channel, 0),
+            psn: sequence as u32 & 0xFF_FFFF,
+            qkey: peer.qkey,
+            source: Qpn::new(self.config.queue_pair, channel, 0),
+        };
+        writer.start(&header, sequence as u32, self.config.geometry.seal());
     }
 
     /// Sends the peer a probe, for a sign of life and a round-trip sample.
@@ -351,19 +404,11 @@ impl QueuePair {
         {
             return None;
         }
-        let sequence = self.control.next_sequence;
-        self.control.next_sequence += 1;
-        let header = ControlHeader {
-            dest: Qpn::new(peer.queue_pair, channel, 0),
-            psn: sequence as u32 & 0xFF_FFFF,
-            qkey: peer.qkey,
-            source: Qpn::new(self.config.queue_pair, channel, 0),
-        };
-        let seal = self.config.geometry.seal();
-        writer.start(&header, sequence as u32, seal);
+        self.start_packet(peer, channel, writer);
         if self.control.answer_length.are_short {
             // The counts of all channels go into one frame, which may need more than the short
             // length.
+            let seal = self.config.geometry.seal();
             let counts_bytes = self.channels.len() * ChannelReport::BYTES + FRAME_HEADER_BYTES;
             writer
                 .keep_within(SHORT_PACKET_BYTES.max(seal.control_overhead_bytes() + counts_bytes));
@@ -405,6 +450,9 @@ impl QueuePair {
                 self.arrivals.request(now_ns);
             } else {
                 self.control.on_report();
+                let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+                let waits = self.recv.is_in_progress();
+                self.nudge.on_report(now_ns, self.control.heard_ns, srtt_ns, waits);
                 if std::mem::take(&mut self.announces_again) {
                     self.arrivals.request_by(now_ns + ANNOUNCED_AGAIN_NS);
                 }

@@ -103,6 +103,11 @@ impl FlushTimer {
         self.due_ns
     }
 
+    /// The next flush need not wait.
+    pub(super) fn hasten(&mut self, now_ns: u64) {
+        self.due_ns = self.due_ns.min(now_ns);
+    }
+
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         self.copies_left > 0 || self.due_ns <= now_ns
     }

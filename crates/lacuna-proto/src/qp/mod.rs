@@ -15,6 +15,7 @@ mod encode;
 mod error;
 mod event;
 mod flush;
+mod nudge;
 mod one_sided;
 mod outgoing;
 mod peer_receives;
@@ -54,7 +55,7 @@ use control::Control;
 use event::PendingEvents;
 use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
-use lacuna_path::controller::{Setup, StartRate};
+use lacuna_path::controller::{AnyController, Setup, StartRate};
 use lacuna_path::lateness::Lateness;
 use lacuna_path::memory::{PathLosses, PathRecord};
 use lacuna_path::report_policy::ReportPolicy;
@@ -95,6 +96,17 @@ fn arrived(burst: &BurstSummary) -> ArrivedBurst {
     }
 }
 
+/// The congestion controller at its start.
+fn controller(config: &QpConfig) -> AnyController {
+    let geometry = config.geometry;
+    let packet_bytes = u64::from(geometry.mtu_bytes() + geometry.overhead_bytes(false));
+    config.controller.build(Setup {
+        packet_bytes: packet_bytes + IP_UDP_BYTES,
+        // Different for each connection, and the same in a replay.
+        seed: u64::from(config.rkey) << 32 | u64::from(config.qkey),
+    })
+}
+
 /// Protocol state of one end of a connection.
 #[derive(Debug)]
 pub struct QueuePair {
@@ -114,6 +126,7 @@ pub struct QueuePair {
     /// the peer finds out a round trip later, so a second report follows.
     announces_again: bool,
     control: Control,
+    nudge: nudge::Nudge,
     /// The sender's words, in a mode that repairs nothing and ends in time.
     words: Option<words::Words>,
     /// How late packets come, in the same modes.
@@ -147,13 +160,7 @@ impl QueuePair {
         let channels = geometry.channels();
         let mut arrivals = Arrivals::new(channels, config.first_psn);
         arrivals.set_credit(config.credit_bytes);
-        let packet_bytes = u64::from(geometry.mtu_bytes() + geometry.overhead_bytes(false));
-        let setup = Setup {
-            packet_bytes: packet_bytes + IP_UDP_BYTES,
-            // Different for each connection, and the same in a replay.
-            seed: u64::from(config.rkey) << 32 | u64::from(config.qkey),
-        };
-        let controller = config.controller.build(setup);
+        let controller = controller(&config);
         let ends_in_time = config.mode.watch(channels).is_some();
         Self {
             send: SendSide::new(geometry, config.mode, config.policy, codec),
@@ -162,6 +169,7 @@ impl QueuePair {
             arrivals,
             announces_again: false,
             control: Control::new(channels),
+            nudge: nudge::Nudge::default(),
             words: ends_in_time.then(|| words::Words::new(channels)),
             lateness: ends_in_time.then(|| Lateness::new(channels)),
             proof: None,
@@ -683,6 +691,9 @@ impl QueuePair {
                 self.arrivals.request(now_ns);
             }
             self.pending_events.add(Changes::RECEIVE_ENDED);
+        }
+        if self.nudge.on_timeout(now_ns) && self.recv.is_in_progress() {
+            self.arrivals.request(now_ns);
         }
         self.reap(now_ns);
         if self.reads.on_timeout(now_ns) {

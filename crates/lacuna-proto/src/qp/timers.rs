@@ -14,6 +14,8 @@ pub enum Timer {
     Receive,
     /// A report to the peer.
     Report,
+    /// The next report of a receiver that hears nothing of the rest of a message.
+    Nudge,
     /// The retransmission timeout of the oldest run in flight.
     Expiry,
     /// The congestion controller.
@@ -73,6 +75,7 @@ impl QueuePair {
         each(Timer::Send, self.send.poll_timeout());
         each(Timer::Receive, self.recv.poll_timeout());
         each(Timer::Report, self.arrivals.due_ns());
+        each(Timer::Nudge, self.nudge.due_ns());
         each(Timer::Expiry, self.path.expiry_ns());
         each(Timer::Controller, self.path.controller_timeout_ns());
         each(Timer::Silence, self.silence_ends_ns());

@@ -19,6 +19,7 @@ mod cursor;
 mod error;
 mod flush;
 mod list;
+mod path;
 mod per_channel;
 mod probe;
 mod read;
@@ -33,6 +34,7 @@ pub use cancel::{Cancel, CancelReason};
 pub use error::FrameError;
 pub use flush::{Flush, FlushMark};
 pub use list::{Entry, List, ListIter, RunList, U64List};
+pub use path::{PathChallenge, PathResponse};
 pub use probe::{Probe, ProbeReply};
 pub use read::{Read, ReadRefusal, ReadRefused};
 pub use receives::{Receives, Run};
@@ -81,6 +83,10 @@ pub enum Frame<'a> {
     ReceivesBefore(ReceivesBefore),
     /// A control body of another queue pair of the connection.
     Relayed(Relayed<'a>),
+    /// Asks whether packets reach the peer at the address that this is sent to.
+    PathChallenge(PathChallenge),
+    /// The response to a path challenge.
+    PathResponse(PathResponse),
 }
 
 /// The type of a frame. The discriminants are the codes on the wire.
@@ -113,6 +119,10 @@ pub enum FrameKind {
     ReceivesBefore = SKIPPABLE | 4,
     /// See [`Frame::Relayed`]. Skippable.
     Relayed = SKIPPABLE | 5,
+    /// See [`Frame::PathChallenge`]. Skippable: to one that does not know it the path stays as it is.
+    PathChallenge = SKIPPABLE | 6,
+    /// See [`Frame::PathResponse`]. Skippable.
+    PathResponse = SKIPPABLE | 7,
 }
 
 impl FrameKind {
@@ -133,6 +143,8 @@ impl FrameKind {
             code if code == SKIPPABLE | 3 => Self::ReadRefused,
             code if code == SKIPPABLE | 4 => Self::ReceivesBefore,
             code if code == SKIPPABLE | 5 => Self::Relayed,
+            code if code == SKIPPABLE | 6 => Self::PathChallenge,
+            code if code == SKIPPABLE | 7 => Self::PathResponse,
             _ => return None,
         })
     }
@@ -160,6 +172,8 @@ impl FrameKind {
             Self::ReadRefused => "read_refused",
             Self::ReceivesBefore => "receives_before",
             Self::Relayed => "relayed",
+            Self::PathChallenge => "path_challenge",
+            Self::PathResponse => "path_response",
         }
     }
 }
@@ -182,6 +196,8 @@ impl<'a> Frame<'a> {
             Self::ReadRefused(_) => FrameKind::ReadRefused,
             Self::ReceivesBefore(_) => FrameKind::ReceivesBefore,
             Self::Relayed(_) => FrameKind::Relayed,
+            Self::PathChallenge(_) => FrameKind::PathChallenge,
+            Self::PathResponse(_) => FrameKind::PathResponse,
         }
     }
 
@@ -202,6 +218,8 @@ impl<'a> Frame<'a> {
             Self::ReadRefused(_) => ReadRefused::BYTES,
             Self::ReceivesBefore(_) => ReceivesBefore::BYTES,
             Self::Relayed(relayed) => relayed.bytes(),
+            Self::PathChallenge(_) => PathChallenge::BYTES,
+            Self::PathResponse(_) => PathResponse::BYTES,
         }
     }
 
@@ -237,6 +255,8 @@ impl<'a> Frame<'a> {
             Self::ReadRefused(refused) => refused.emit(&mut out),
             Self::ReceivesBefore(before) => before.emit(&mut out),
             Self::Relayed(relayed) => relayed.emit(&mut out),
+            Self::PathChallenge(challenge) => challenge.emit(&mut out),
+            Self::PathResponse(response) => response.emit(&mut out),
         }
         out.end();
     }
@@ -276,6 +296,8 @@ impl<'a> Frame<'a> {
             FrameKind::ReadRefused => Self::ReadRefused(ReadRefused::parse(&mut payload)?),
             FrameKind::ReceivesBefore => Self::ReceivesBefore(ReceivesBefore::parse(&mut payload)?),
             FrameKind::Relayed => Self::Relayed(Relayed::parse(&mut payload)?),
+            FrameKind::PathChallenge => Self::PathChallenge(PathChallenge::parse(&mut payload)?),
+            FrameKind::PathResponse => Self::PathResponse(PathResponse::parse(&mut payload)?),
         };
         payload.end()?;
         Ok(frame)
@@ -316,7 +338,7 @@ pub(crate) mod test {
     #[test]
     fn codes_and_kinds_agree() {
         let known = (0..=u8::MAX).filter_map(|code| Some((code, FrameKind::from_code(code)?)));
-        assert_eq!(known.clone().count(), 13);
+        assert_eq!(known.clone().count(), 15);
         assert!(known.into_iter().all(|(code, kind)| kind.code() == code));
     }
 

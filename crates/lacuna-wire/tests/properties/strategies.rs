@@ -2,9 +2,9 @@
 
 use lacuna_wire::{
     Ack, CHANNELS_MAX, Cancel, CancelReason, ChannelReport, CodeInfo, ControlHeader, DataHeader,
-    Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Read, ReadRefusal,
-    ReadRefused, Receives, ReceivesBefore, Relayed, Report, ReportsInfo, Run, RunList, SEALS, Sent,
-    U64List,
+    Flush, FlushMark, Frame, ImmediateSplit, PathChallenge, PathResponse, Probe, ProbeReply,
+    QpInfo, Qpn, Read, ReadRefusal, ReadRefused, Receives, ReceivesBefore, Relayed, Report,
+    ReportsInfo, Run, RunList, SEALS, Sent, U64List,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -188,6 +188,8 @@ pub(crate) fn any_frame() -> impl Strategy<Value = OwnedFrame> {
         }),
         (any::<u32>(), vec(any::<u8>(), 0..100))
             .prop_map(|(queue_pair, body)| OwnedFrame::Relayed { queue_pair, body }),
+        any::<u64>().prop_map(|value| Inline(Frame::PathChallenge(PathChallenge { value }))),
+        any::<u64>().prop_map(|value| Inline(Frame::PathResponse(PathResponse { value }))),
         any::<(u64, u64)>().prop_map(|(base, receives)| {
             Inline(Frame::ReceivesBefore(ReceivesBefore { base, receives }))
         }),

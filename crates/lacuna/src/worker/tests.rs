@@ -11,6 +11,7 @@ use lacuna_place::placement::Placement;
 use lacuna_proto::handshake::info_of;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::Peer;
+use lacuna_secure::SECRET_BYTES;
 use lacuna_wire::QpInfo;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -41,7 +42,8 @@ impl Host {
             inboxes.push(inbox.clone());
             let own: Vec<(u8, Box<dyn Datapath>)> = vec![(channel, Box::new(datapath))];
             let index = usize::from(channel);
-            workers.push(Worker::new(index, clock, own, inbox, waiter, Duration::ZERO));
+            let secret = Secret::new([channel; SECRET_BYTES]);
+            workers.push(Worker::new(index, clock, own, inbox, waiter, Duration::ZERO, secret));
         }
         let roster = Roster::new(clock, CHANNELS, SOCKET_BYTES, inboxes.into());
         Self { clock, workers, roster, addresses }

@@ -4,8 +4,9 @@ use super::{MTU, SLOT_PACKETS, World};
 use crate::checks::Choices;
 use crate::common::control_body;
 use lacuna_wire::{
-    Ack, Cancel, CancelReason, ChannelReport, Flush, FlushMark, Frame, Probe, ProbeReply, Read,
-    ReadRefusal, ReadRefused, Receives, ReceivesBefore, Report, Run, RunList, Sent, U64List,
+    Ack, Cancel, CancelReason, ChannelReport, Flush, FlushMark, Frame, PathChallenge, PathResponse,
+    Probe, ProbeReply, Read, ReadRefusal, ReadRefused, Receives, ReceivesBefore, Report, Run,
+    RunList, Sent, U64List,
 };
 
 impl World {
@@ -123,6 +124,8 @@ impl World {
                 Frame::ReadRefused(ReadRefused { id: n0 % 64, why })
             }
             10 => Frame::ReceivesBefore(ReceivesBefore { base: n0, receives: n1 }),
+            _ if options & 128 != 0 => Frame::PathChallenge(PathChallenge { value: n0 }),
+            _ if options & 64 != 0 => Frame::PathResponse(PathResponse { value: n0 }),
             _ => Frame::Padding(u16::from(options)),
         };
         // The frame counts for the one behind it.

@@ -235,6 +235,11 @@ impl RecvSide {
         left * 2 < self.posted - started.min(self.posted)
     }
 
+    /// Whether the sender has begun a message that is not finished.
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.highest_started.is_some_and(|highest| self.base <= highest)
+    }
+
     /// Whether some receive in progress lacks less than `bytes`. (The message may be shorter; its
     /// last packets tell.)
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
