@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")] // Elsewhere loopback has one address.
 
 use lacuna::trust::{Token, Trust};
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, ScopedIp, Security};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -137,10 +137,10 @@ fn transfer(from: &Connection, to: &Connection) {
 #[test]
 fn messages_go_on_in_both_directions_while_a_nat_gives_one_end_ever_other_ports() {
     let trust = Trust::of_token(&Token::generate().unwrap());
-    for trust in [None, Some(trust)] {
+    for security in [Security::Insecure, Security::Keys(trust)] {
         let [client, server] = [CLIENT, SERVER].map(|bind| {
-            let trust = trust.clone();
-            Context::new(ContextConfig { bind: bind.into(), trust, ..ContextConfig::default() })
+            let security = security.clone();
+            Context::new(ContextConfig { bind: bind.into(), security, ..ContextConfig::default() })
                 .expect("sockets on loopback")
         });
         let listener =
@@ -168,5 +168,29 @@ fn messages_go_on_in_both_directions_while_a_nat_gives_one_end_ever_other_ports(
         println!("{ports} ports, {stats:?}");
         assert!(ports > 2 && stats.paths_moved > 0, "{ports} ports, {stats:?}");
         assert_eq!(client.stats().paths_moved, 0);
+    }
+}
+
+#[test]
+fn a_peer_that_stays_where_it_is_is_not_asked_whether_it_is_there() {
+    for bind in [ScopedIp::ANY, SERVER.into()] {
+        let [client, server] = [(); 2].map(|()| {
+            Context::new(ContextConfig { bind, ..ContextConfig::default() }).expect("sockets")
+        });
+        let port = (bind.ip(), 0).into();
+        let listener = Listener::bind(&server, port, ConnectionConfig::default()).unwrap();
+        let address = (SERVER, listener.local_addr().port());
+        let address: SocketAddr = address.into();
+        let (here, there) = std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| listener.accept().unwrap());
+            let here = Connection::connect(&client, address, ConnectionConfig::default()).unwrap();
+            (here, accepting.join().unwrap())
+        });
+        transfer(&here, &there);
+        for context in [client, server] {
+            let stats = context.stats();
+            let asked = [stats.paths_moved, stats.paths_kept, stats.paths_unproved];
+            assert_eq!(asked, [0; 3], "{bind}");
+        }
     }
 }
