@@ -34,9 +34,12 @@ impl pointer::Object for lacuna_listener {
 
 pub(super) fn context_failure(error: &ContextError) -> Failure {
     let code = match error {
-        ContextError::Channels { .. } | ContextError::Inherited => outcome::USAGE,
+        ContextError::Channels { .. }
+        | ContextError::Insecure { .. }
+        | ContextError::Inherited => outcome::USAGE,
         ContextError::Bind(_)
         | ContextError::PathMemory { .. }
+        | ContextError::Token { .. }
         | ContextError::Thread(_)
         | ContextError::System { .. } => outcome::SYSTEM,
     };
@@ -50,7 +53,7 @@ pub(super) fn connect_failure(error: &ConnectError) -> Failure {
         ConnectError::QueuePair(QueuePairError::System { .. } | QueuePairError::TooMany { .. }) => {
             outcome::SYSTEM
         }
-        ConnectError::QueuePair(_) => outcome::USAGE,
+        ConnectError::QueuePair(_) | ConnectError::NobodyTrusted { .. } => outcome::USAGE,
         ConnectError::Context(error) => return context_failure(error),
         _ => outcome::PEER,
     };
