@@ -84,6 +84,11 @@ enum Command {
     Demo(demo::DemoArgs),
     Send(transfer::SendArgs),
     Recv(transfer::RecvArgs),
+    /// The far end of a transfer over ssh, which `lacuna send` starts
+    #[cfg(unix)]
+    #[command(hide = true)]
+    OverSsh,
+    // Described where its arguments are.
     Perf(perf::PerfArgs),
     Collective(collective::CollectiveArgs),
     Probe(probe::ProbeArgs),
@@ -113,6 +118,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args, output),
         Command::Send(args) => transfer::send(&args, output),
         Command::Recv(args) => transfer::recv(&args, output),
+        #[cfg(unix)]
+        Command::OverSsh => transfer::over_ssh(output),
         Command::Perf(args) => perf::run(&args, output),
         Command::Collective(args) => collective::run(&args, output),
         Command::Probe(args) => probe::run(&args, output),

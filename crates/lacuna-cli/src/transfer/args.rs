@@ -1,6 +1,12 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
+#[cfg(unix)]
+use super::ssh::{Far, Place, SshArgs};
 use crate::capture::CaptureArgs;
+#[cfg(unix)]
+use crate::failure::Failure;
+#[cfg(unix)]
+use crate::output::Output;
 use crate::pace::PaceArgs;
 use crate::trust::{self, TrustArgs};
 use crate::{address, modes, units, wire};
@@ -23,6 +29,7 @@ pub(super) const PORT: u16 = 7400;
 const SEND_EXAMPLES: &str = "\
 Examples:
   lacuna send big.iso k7q-2mx@HOST            with the code that lacuna recv shows there
+  lacuna send big.iso me@HOST:inbox           over ssh, into a folder there
   lacuna send big.iso localhost               to another process of this host
   lacuna send --token FILE big.iso HOST       to a host that has the same token
   lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
@@ -90,7 +97,7 @@ Room:
 /// the same command: what has arrived is compared by its hash, not sent again.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "lacuna send [OPTIONS] <PATH>... <[CODE@]HOST[:PORT]>",
+    override_usage = "lacuna send [OPTIONS] <PATH>... <[CODE@]HOST[:PORT]>\n       lacuna send [OPTIONS] <PATH>... <[USER@]HOST:FOLDER>",
     after_help = SEND_EXAMPLES,
     after_long_help =
         [SEND_EXAMPLES, RESUMING, METADATA, SPARSE, trust::HELP, address::HELP, units::HELP]
@@ -99,7 +106,8 @@ Room:
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
     /// receiver: HOST, or HOST:PORT if the port is not 7400, and CODE@ before it if it
-    /// shows a code
+    /// shows a code; or [USER@]HOST:FOLDER, which ssh starts lacuna for (a file whose
+    /// name has a colon is ./NAME)
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub(super) words: Vec<OsString>,
     /// How long to try to go on without any progress; 0s gives up at the first
@@ -136,6 +144,23 @@ pub(crate) struct SendArgs {
     pub(super) capture: CaptureArgs,
     #[command(flatten)]
     pub(super) trust: TrustArgs,
+    #[cfg(unix)]
+    #[command(flatten)]
+    pub(super) ssh: SshArgs,
+}
+
+#[cfg(unix)]
+impl SendArgs {
+    /// Starts the far end over ssh, through which keys are exchanged.
+    pub(super) fn far(&self, place: Place, output: Output) -> Result<Far, Failure> {
+        if self.trust.is_set() {
+            return Err(Failure::Usage(
+                "over ssh keys are exchanged by ssh: leave --token, --trust or --insecure"
+                    .to_owned(),
+            ));
+        }
+        Far::start(place, &self.ssh, output)
+    }
 }
 
 /// Receive files and folders.

@@ -18,6 +18,8 @@ mod report;
 #[cfg(unix)]
 mod send;
 #[cfg(unix)]
+mod ssh;
+#[cfg(unix)]
 mod target;
 
 use crate::failure::Failure;
@@ -34,6 +36,12 @@ pub(crate) fn send(args: &SendArgs, output: Output) -> Result<(), Failure> {
 #[cfg(unix)]
 pub(crate) fn recv(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     recv::run(args, output)
+}
+
+/// Runs `lacuna over-ssh`, the far end of [`send`].
+#[cfg(unix)]
+pub(crate) fn over_ssh(output: Output) -> Result<(), Failure> {
+    ssh::far_end(output)
 }
 
 /// Not supported: folders are opened component by component, as only Unix does.

@@ -1,8 +1,10 @@
 //! `lacuna send`.
 
+use super::SendArgs;
 use super::progress::Progress;
 use super::report::{Reporter, Side};
-use super::{SendArgs, target};
+use super::ssh::{self, Far};
+use super::target::{self, Target, To};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -11,7 +13,7 @@ use crate::trust::code;
 use lacuna::address::show;
 use lacuna::{ConnectError, ConnectionConfig, ContextConfig};
 use lacuna_service::Purpose;
-use lacuna_transfer::{SendError, SendOptions, Sender, Sources};
+use lacuna_transfer::{SendError, SendOptions, Sender, Sources, Summary};
 use std::sync::Arc;
 
 /// Advice when the part that arrived is kept.
@@ -19,34 +21,83 @@ const RESUME: &str = "run the same command again to resume";
 
 pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     args.pace.check()?;
-    let target = target::split(&args.words)?;
-    let word = target.code.as_ref().map(|(code, host)| (code.as_str(), host.as_str()));
-    let code = code::of_sender(word)?;
-    let sources = Sources::check(&target.paths).map_err(|error| Failure::of(&error))?;
+    let Target { paths, to } = target::split(&args.words)?;
+    let code = match &to {
+        To::Listener { code, .. } => {
+            code::of_sender(code.as_ref().map(|(code, host)| (code.as_str(), host.as_str())))?
+        }
+        To::Ssh(_) => None,
+    };
+    let sources = Sources::check(&paths).map_err(|error| Failure::of(&error))?;
     interrupt::install()?;
     let capture = Capture::open(&args.capture, Captures::Transport, output)?;
+    // ssh may ask for a password: before anything is drawn.
+    let far = match to {
+        To::Ssh(ref place) => Some(args.far(place.clone(), output)?),
+        To::Listener { .. } => None,
+    };
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let reporter = Reporter::new(output, progress, capture.clone())?;
-    let send = |security| {
+    let send = |to: &str, security| {
         let sockets = ContextConfig { security, ..sockets(args, &capture) };
-        let sender = Sender::new(options(args, sockets));
-        sender.send_sources(sources.clone(), &target.to, &reporter)
+        let mut options = options(args, sockets);
+        if let Some(far) = &far {
+            options.stop = far.stop.clone();
+            options.connect_within = Some(ssh::CONNECT_WITHIN);
+        }
+        Sender::new(options).send_sources(sources.clone(), to, &reporter)
     };
-    let mut sent = send(match code {
-        Some(code) => args.trust.by_code(code)?,
-        None => args.trust.security(output)?,
-    });
-    if let Err(SendError::Connect(ConnectError::NobodyTrusted { .. })) = sent
-        && let Some(code) = code::ask(output)?
-    {
-        sent = send(args.trust.by_code(code)?);
-    }
+    let sent = match (&far, &to) {
+        (Some(far), _) => over_ssh(far, &|address| send(address, far.security.clone())),
+        (None, To::Listener { address, .. }) => {
+            let security = match code {
+                Some(code) => args.trust.by_code(code)?,
+                None => args.trust.security(output)?,
+            };
+            match send(address, security) {
+                Err(SendError::Connect(error @ ConnectError::NobodyTrusted { .. })) => {
+                    match code::ask(output)? {
+                        Some(code) => send(address, args.trust.by_code(code)?),
+                        None => Err(SendError::Connect(error)),
+                    }
+                }
+                sent => sent,
+            }
+        }
+        (None, To::Ssh(_)) => unreachable!("ssh has a far end"),
+    };
     let ended = match sent {
         Ok(_) => reporter.finish(None, None),
         Err(SendError::Files(files)) => reporter.finish(None, Some(files)),
-        Err(error) => reporter.finish(Some(failure(&error)), None),
+        Err(error) => {
+            let by_ssh = far.as_ref().and_then(Far::ended);
+            let failure = match by_ssh.filter(|_| matches!(error, SendError::Interrupted)) {
+                Some(ended) => Failure::Network(format!("{ended}; {RESUME}")),
+                None => failure(&error),
+            };
+            reporter.finish(Some(failure), None)
+        }
     };
     capture.conclude(ended, output)
+}
+
+/// Sends to the first address of the far end that can be reached.
+fn over_ssh(
+    far: &Far,
+    send: &dyn Fn(&str) -> Result<Summary, SendError>,
+) -> Result<Summary, SendError> {
+    let mut addresses = far.addresses.iter().peekable();
+    loop {
+        let Some(address) = addresses.next() else { unreachable!("the last address returns") };
+        match send(address) {
+            Err(SendError::Connect(error))
+                if error.is_retryable() && addresses.peek().is_some() =>
+            {
+                tracing::debug!(%error, "the next address");
+            }
+            sent => return sent,
+        }
+    }
 }
 
 fn sockets(args: &SendArgs, capture: &Capture) -> ContextConfig {
@@ -71,6 +122,7 @@ fn options(args: &SendArgs, sockets: ContextConfig) -> SendOptions {
             ..plain
         }),
         sockets,
+        connect_within: None,
         stop: interrupt::stop(),
     }
 }

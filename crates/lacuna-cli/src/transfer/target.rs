@@ -3,6 +3,7 @@
 //! If the receiver was forgotten, the command fails at once with a line that shows the right form.
 
 use super::args::PORT;
+use super::ssh::Place;
 use crate::address;
 use crate::failure::Failure;
 use lacuna::trust::Code;
@@ -14,10 +15,21 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) paths: Vec<PathBuf>,
-    /// HOST:PORT.
-    pub(super) to: String,
-    /// A one-time code, and what is behind it as it was given.
-    pub(super) code: Option<(String, String)>,
+    pub(super) to: To,
+}
+
+/// The receiver.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum To {
+    /// One that listens.
+    Listener {
+        /// HOST:PORT.
+        address: String,
+        /// A one-time code, and what is behind it as it was given.
+        code: Option<(String, String)>,
+    },
+    /// One that ssh starts.
+    Ssh(Place),
 }
 
 /// Splits into the paths to send and the receiver, which is last.
@@ -33,26 +45,40 @@ pub(super) fn split(words: &[OsString]) -> Result<Target, Failure> {
             false => format!("; for a host of that name use {shown}:{PORT}"),
         };
         return Err(usage(format!(
-            "no receiver: the last word must be HOST or HOST:PORT, and \"{shown}\" is a path{hint}"
+            "no receiver: the last word must be HOST, HOST:PORT or HOST:FOLDER, and \"{shown}\" is a path{hint}"
         )));
     }
-    let to = last.to_str().ok_or_else(|| {
-        usage(format!("\"{shown}\" is no receiver: the last word must be HOST or HOST:PORT"))
-    })?;
-    let (code, to) = match to.split_once('@').filter(|(code, _)| is_code(code)) {
-        Some((code, host)) => (Some((code.to_owned(), host.to_owned())), host),
-        None => (None, to),
+    let to = match Place::of(last).filter(|_| !is_ip(&shown)) {
+        Some(place) => To::Ssh(place),
+        None => listener(last).map_err(usage)?,
     };
-    let to = address::to(to, PORT).map_err(|error| match to.contains('/') {
-        true => usage(format!("{error} (the folder is chosen there, by recv --dir)")),
-        false => usage(error),
-    })?;
     if paths.is_empty() {
         return Err(usage(format!(
             "nothing to send: name files or folders before the receiver \"{shown}\""
         )));
     }
-    Ok(Target { paths: paths.iter().map(PathBuf::from).collect(), to, code })
+    let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+    let is_elsewhere = |path: &&PathBuf| Place::of(path.as_os_str()).is_some() && !path.exists();
+    if let Some(path) = paths.iter().find(is_elsewhere) {
+        return Err(usage(format!(
+            "{} is on another host: send it from there, to a `lacuna recv` here",
+            path.display()
+        )));
+    }
+    Ok(Target { paths, to })
+}
+
+/// A receiver that listens: [CODE@]HOST[:PORT].
+fn listener(word: &OsStr) -> Result<To, String> {
+    let text = word.to_str().ok_or_else(|| {
+        let shown = word.to_string_lossy();
+        format!("\"{shown}\" is no receiver: the last word must be HOST or HOST:PORT")
+    })?;
+    let (code, host) = match text.split_once('@').filter(|(code, _)| is_code(code)) {
+        Some((code, host)) => (Some((code.to_owned(), host.to_owned())), host),
+        None => (None, text),
+    };
+    Ok(To::Listener { address: address::to(host, PORT)?, code })
 }
 
 /// Whether it has the form of a code with its dash, as receivers show it. No name of a user is taken for one otherwise.
@@ -90,17 +116,25 @@ mod tests {
             words.iter().map(|word| (*word).to_owned()).collect()
         };
         let host = OsStr::new("host");
+        let listener = |address: &str, code: Option<(&str, &str)>| To::Listener {
+            address: address.to_owned(),
+            code: code.map(|(code, host)| (code.to_owned(), host.to_owned())),
+        };
         let found = split(&words(&[&path, &path, host])).unwrap();
-        assert_eq!((found.paths.len(), found.to.as_str(), found.code), (2, "host:7400", None));
-        let found = split(&words(&[&path, OsStr::new("k7q-2mx@[::1]:81")])).unwrap();
-        let code = Some(("k7q-2mx".to_owned(), "[::1]:81".to_owned()));
-        assert_eq!((found.to.as_str(), found.code), ("[::1]:81", code));
+        assert_eq!((found.paths.len(), found.to), (2, listener("host:7400", None)));
+        for (word, to) in [
+            ("k7q-2mx@[::1]:81", listener("[::1]:81", Some(("k7q-2mx", "[::1]:81")))),
+            ("::1", listener("[::1]:7400", None)),
+            ("user@host:/srv/in", To::Ssh(Place::of(OsStr::new("user@host:/srv/in")).unwrap())),
+            ("k7q-2mx@host:in", To::Ssh(Place::of(OsStr::new("k7q-2mx@host:in")).unwrap())),
+        ] {
+            assert_eq!(split(&words(&[&path, OsStr::new(word)])).unwrap().to, to, "{word}");
+        }
         for (given, part) in [
             (words(&[&path, &path]), "no receiver"),
             (words(&[&path]), "no receiver"),
             (words(&[host, OsStr::new("absent/path")]), "no receiver"),
-            (words(&[&path, OsStr::new("user@host:/srv/in")]), "recv --dir"),
-            (words(&[&path, OsStr::new("k7q-2mu@host:/srv/in")]), "recv --dir"),
+            (words(&[OsStr::new("host:file"), OsStr::new("host")]), "on another host"),
             (words(&[&path, OsStr::new("host:99999")]), "out of range"),
             (words(&[host]), "nothing to send"),
             (words(&[]), "nothing to send"),

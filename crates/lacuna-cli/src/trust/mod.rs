@@ -74,7 +74,7 @@ impl TrustArgs {
     }
 
     /// Whether the command line says something.
-    fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.insecure || self.token.is_some() || self.trust.is_some()
     }
 

@@ -60,6 +60,8 @@ pub struct SendOptions {
     pub connection: ConnectionConfig,
     /// Socket options. `bind` is ignored: the sender chooses it by the receiver's address.
     pub sockets: ContextConfig,
+    /// How long the first connection may take, at most; `None` leaves that to the sender.
+    pub connect_within: Option<Duration>,
     /// Ends the transfer early.
     pub stop: Stop,
 }
@@ -72,6 +74,7 @@ impl Default for SendOptions {
             buffers_bytes: None,
             connection: ConnectionConfig::default(),
             sockets: ContextConfig::default(),
+            connect_within: None,
             stop: Stop::new(),
         }
     }
@@ -262,6 +265,8 @@ impl Transfer<'_> {
     /// One connection; `again` if there was one before.
     fn attempt(&mut self, retry: &Retry, again: bool) -> Result<(), Attempt> {
         let within = retry.connect_within(Instant::now());
+        let first_within = self.options.connect_within.filter(|_| !again);
+        let within = first_within.map_or(within, |first| within.min(first));
         let connection = self.connect(within).map_err(|error| {
             let why = match error {
                 // The receiver was there before, so it may come back.

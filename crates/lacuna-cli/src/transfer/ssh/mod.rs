@@ -1,0 +1,371 @@
+//! `lacuna send FILE [USER@]HOST:FOLDER`: over ssh, as rsync and mosh do it.
+//!
+//! ssh starts `lacuna over-ssh` at the other host, and the ends exchange keys through it, made for this transfer alone.
+//! Files go over UDP, encrypted between these keys. So ssh says who may, and nothing listens there before or after: the
+//! far end goes when ssh's connection does.
+//!
+//! The address for UDP is the one at which ssh has reached the other host, as that sees it; so aliases in ssh's
+//! configuration and hosts behind others work. If nothing comes there, the name as it was given is tried.
+
+mod far;
+mod words;
+
+pub(super) use far::run as far_end;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::Output;
+use clap::Args;
+use lacuna::Security;
+use lacuna::trust::{HostKey, PublicKey, Trust};
+use lacuna_service::{STOP_POLL, Stop, thread};
+use std::ffi::OsStr;
+use std::io::{self, BufReader, Write};
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use words::{Outcome, PROTOCOL, Ready, Reply, Request};
+
+/// How long UDP has to get through to the far end.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long ssh may take to end once the far end has nothing more to do.
+const GOODBYE: Duration = Duration::from_secs(3);
+/// Exit codes of ssh: its own trouble; the remote shell found no such program; the program does not know its arguments.
+const SSH_FAILED: i32 = 255;
+const NOT_FOUND: i32 = 127;
+const BAD_USAGE: i32 = 2;
+
+/// How ssh is started, and the far end by it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Over ssh, to [USER@]HOST:FOLDER")]
+pub(crate) struct SshArgs {
+    /// The command to use instead of ssh, with its options: "ssh -p 2222"
+    #[arg(long, short = 'e', value_name = "COMMAND", default_value = "ssh")]
+    rsh: String,
+    /// Where lacuna is at the other host
+    #[arg(long, value_name = "PATH", default_value = "lacuna")]
+    remote_lacuna: String,
+    /// Ports that the other host may use, TCP and UDP, as its firewall lets them through
+    #[arg(long, value_name = "LOW-HIGH", value_parser = ports)]
+    ports: Option<(u16, u16)>,
+    /// Replace files there whose content differs
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// Where to, over ssh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// [USER@]HOST, as ssh takes it.
+    pub(super) login: String,
+    pub(super) folder: Vec<u8>,
+}
+
+/// The far end, and the ssh that it hangs on.
+pub(super) struct Far {
+    place: Place,
+    ssh: Arc<Mutex<Child>>,
+    /// The far end ends when this is closed.
+    input: Option<ChildStdin>,
+    is_over: Arc<AtomicBool>,
+    has_ssh_ended: Arc<AtomicBool>,
+    /// Ends the transfer, on a signal or when ssh ends.
+    pub(super) stop: Stop,
+    pub(super) security: Security,
+    /// HOST:PORT, the best first.
+    pub(super) addresses: Vec<String>,
+}
+
+fn ports(text: &str) -> Result<(u16, u16), String> {
+    let bounds = text.split_once('-').unwrap_or((text, text));
+    match (bounds.0.parse(), bounds.1.parse()) {
+        (Ok(low @ 1..), Ok(high)) if low <= high => Ok((low, high)),
+        _ => Err("use two ports and a dash, as in 60000-60010".to_owned()),
+    }
+}
+
+impl Place {
+    /// Of a word like `[USER@]HOST:FOLDER`. `None` if it is something else: a path, an address with a port.
+    pub(super) fn of(word: &OsStr) -> Option<Self> {
+        let bytes = word.as_bytes();
+        // An IPv6 address in brackets has colons.
+        let start = match bytes.iter().position(|byte| *byte == b'[') {
+            Some(open) if open == 0 || bytes[open - 1] == b'@' => {
+                bytes.iter().position(|byte| *byte == b']')?
+            }
+            _ => 0,
+        };
+        let colon = start + bytes[start..].iter().position(|byte| *byte == b':')?;
+        let login = std::str::from_utf8(&bytes[..colon]).ok()?;
+        let folder = &bytes[colon + 1..];
+        let is_port = !folder.is_empty() && folder.iter().all(u8::is_ascii_digit);
+        // A host that begins with a dash would be an option of ssh.
+        let is_host = !login.is_empty() && !login.starts_with('-') && !login.contains('/');
+        (is_host && !is_port).then(|| Self { login: login.to_owned(), folder: folder.to_owned() })
+    }
+
+    /// Without the user and the brackets.
+    fn host(&self) -> &str {
+        let host = self.login.rsplit_once('@').map_or(self.login.as_str(), |(_, host)| host);
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    }
+
+    /// As ssh takes it, which has no brackets around addresses.
+    fn ssh_word(&self) -> String {
+        match self.login.rsplit_once('@') {
+            Some((user, _)) => format!("{user}@{}", self.host()),
+            None => self.host().to_owned(),
+        }
+    }
+}
+
+impl Far {
+    /// Starts ssh and the far end, and exchanges keys.
+    ///
+    /// # Errors
+    /// When ssh cannot be started or fails, or lacuna there is missing, of another version, or cannot receive.
+    pub(super) fn start(place: Place, args: &SshArgs, output: Output) -> Result<Self, Failure> {
+        let own = HostKey::generate().map_err(|error| Failure::Local(error.to_string()))?;
+        let request = Request {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            key: own.public().to_string(),
+            folder: place.folder.clone(),
+            overwrite: args.overwrite,
+            ports: args.ports,
+        };
+        let mut child = spawn(&place, args)?;
+        let mut input = child.stdin.take();
+        let reader = child.stdout.take().map(BufReader::new);
+        let ssh = Arc::new(Mutex::new(child));
+        // If ssh has ended already, its exit code says more.
+        let line = format!("{}\n", words::json(&request)?);
+        let _ = input.as_mut().map(|input| input.write_all(line.as_bytes()));
+        let reply = thread::unless(&interrupt::requested, "lacuna-ssh", move || {
+            reader.and_then(words::read_reply)
+        });
+        let ready = match reply.map_err(Failure::from) {
+            Ok(Some(reply)) => place.ready(reply),
+            Ok(None) => Err(place.no_reply(wait(&ssh), args)),
+            Err(failure) => Err(failure),
+        };
+        let ready = ready.inspect_err(|_| kill(&ssh))?;
+        let key: PublicKey = ready.key.parse().map_err(|_| place.nonsense())?;
+        let addresses = place.addresses(&ready);
+        let first = addresses.first().map_or("", String::as_str);
+        output.note(&format!("lacuna at {} receives, at {first}", place.login));
+        let far = Self {
+            place,
+            ssh,
+            input,
+            is_over: Arc::default(),
+            has_ssh_ended: Arc::default(),
+            stop: Stop::new(),
+            security: Security::Keys(Trust::of_keys(&own, [key])),
+            addresses,
+        };
+        far.watch()?;
+        Ok(far)
+    }
+
+    /// Ends the transfer on a signal, and when ssh ends.
+    fn watch(&self) -> Result<(), Failure> {
+        let (ssh, stop) = (self.ssh.clone(), self.stop.clone());
+        let (is_over, has_ended) = (self.is_over.clone(), self.has_ssh_ended.clone());
+        thread::start("lacuna-ssh", move || {
+            while !is_over.load(Ordering::Relaxed) {
+                if !matches!(lock(&ssh).try_wait(), Ok(None)) {
+                    has_ended.store(true, Ordering::Relaxed);
+                    return stop.request();
+                }
+                if interrupt::requested() {
+                    return stop.request();
+                }
+                std::thread::park_timeout(STOP_POLL);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Why the transfer was stopped, if it was by ssh's end.
+    pub(super) fn ended(&self) -> Option<Failure> {
+        let has_ended = self.has_ssh_ended.load(Ordering::Relaxed) && !interrupt::requested();
+        has_ended.then(|| {
+            Failure::Network(format!("the ssh connection with {} ended", self.place.login))
+        })
+    }
+}
+
+impl Drop for Far {
+    /// The far end goes when its input ends, and ssh with it.
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        drop(self.input.take());
+        let since = Instant::now();
+        while since.elapsed() < GOODBYE {
+            if !matches!(lock(&self.ssh).try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::park_timeout(STOP_POLL);
+        }
+        kill(&self.ssh);
+    }
+}
+
+impl Place {
+    fn ready(&self, reply: Reply) -> Result<Ready, Failure> {
+        let Reply { protocol, version, outcome } = reply;
+        let login = &self.login;
+        match outcome {
+            Outcome::Unable(why) if protocol == PROTOCOL => {
+                Err(Failure::Network(format!("lacuna at {login} cannot receive: {why}")))
+            }
+            Outcome::Ready(ready) if protocol == PROTOCOL => Ok(ready),
+            _ => Err(Failure::Network(format!(
+                "lacuna at {login} is of version {version}, and this one of {}: they do not understand each other over ssh",
+                env!("CARGO_PKG_VERSION")
+            ))),
+        }
+    }
+
+    /// What it means that ssh ended without a word of the far end.
+    fn no_reply(&self, status: Option<ExitStatus>, args: &SshArgs) -> Failure {
+        let (login, program) = (&self.login, &args.remote_lacuna);
+        Failure::Network(match status.and_then(|status| status.code()) {
+            Some(NOT_FOUND) => format!(
+                "there is no {program} at {login}: install it there, or say with --remote-lacuna where it is"
+            ),
+            Some(SSH_FAILED) => format!("ssh did not get to {login}: what it said is above"),
+            Some(BAD_USAGE) => {
+                format!("{program} at {login} cannot be started over ssh: it is too old")
+            }
+            _ => self.nonsense().to_string(),
+        })
+    }
+
+    fn nonsense(&self) -> Failure {
+        let login = &self.login;
+        Failure::Network(format!(
+            "what answers at {login} is not lacuna: try `ssh {login} lacuna -V`"
+        ))
+    }
+
+    fn addresses(&self, ready: &Ready) -> Vec<String> {
+        let seen = ready.address.map(|ip| SocketAddr::new(ip, ready.port).to_string());
+        let host = self.host();
+        let given = match host.contains(':') {
+            true => format!("[{host}]:{}", ready.port),
+            false => format!("{host}:{}", ready.port),
+        };
+        let mut addresses: Vec<String> = seen.into_iter().collect();
+        if !addresses.contains(&given) {
+            addresses.push(given);
+        }
+        addresses
+    }
+}
+
+fn spawn(place: &Place, args: &SshArgs) -> Result<Child, Failure> {
+    let mut words = args.rsh.split_whitespace();
+    let program = words.next().ok_or_else(|| Failure::Usage("-e names no command".to_owned()))?;
+    let mut command = Command::new(program);
+    command.args(words).arg(place.ssh_word());
+    command.arg(format!("{} over-ssh", quoted(&args.remote_lacuna)));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::Local(format!(
+            "there is no {program} here: install it, or name another command with -e"
+        )),
+        _ => Failure::Local(format!("cannot start {program}: {error}")),
+    })
+}
+
+/// For the shell at the other host. A path of the usual characters stays as it is, so that `~` means what it does there.
+fn quoted(path: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+~".contains(&byte);
+    match !path.is_empty() && path.bytes().all(is_plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}
+
+/// Waits for a child whose output has ended; not for long.
+fn wait(ssh: &Mutex<Child>) -> Option<ExitStatus> {
+    let since = Instant::now();
+    while since.elapsed() < GOODBYE {
+        if let Ok(Some(status)) = lock(ssh).try_wait() {
+            return Some(status);
+        }
+        std::thread::park_timeout(STOP_POLL);
+    }
+    None
+}
+
+fn kill(ssh: &Mutex<Child>) {
+    let mut ssh = lock(ssh);
+    // It may have ended.
+    let _ = ssh.kill();
+    let _ = ssh.wait();
+}
+
+fn lock(ssh: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    ssh.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_and_a_folder_are_told_from_paths_and_ports() {
+        let place = |word: &str| {
+            let place = Place::of(OsStr::new(word))?;
+            let folder = String::from_utf8(place.folder.clone()).unwrap();
+            Some((place.ssh_word(), folder))
+        };
+        let found = |login: &str, folder: &str| Some((login.to_owned(), folder.to_owned()));
+        assert_eq!(place("host:in"), found("host", "in"));
+        assert_eq!(place("me@host:/srv/it's here"), found("me@host", "/srv/it's here"));
+        assert_eq!(place("host:"), found("host", ""));
+        assert_eq!(place("host:./81"), found("host", "./81"));
+        assert_eq!(place("[::1]:in"), found("::1", "in"));
+        assert_eq!(place("me@[fe80::1%eth0]:a:b"), found("me@fe80::1%eth0", "a:b"));
+        for other in
+            ["host", "host:81", "[::1]:7400", "./a:b", "in/a:b", ":in", "-oProxyCommand=x:in"]
+        {
+            assert_eq!(place(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_address_that_the_far_end_knows_goes_before_the_name() {
+        let ready = |address: Option<&str>| Ready {
+            key: String::new(),
+            port: 7,
+            address: address.map(|ip| ip.parse().unwrap()),
+        };
+        let place = Place { login: "me@alias".to_owned(), folder: Vec::new() };
+        assert_eq!(place.addresses(&ready(Some("10.0.0.7"))), ["10.0.0.7:7", "alias:7"]);
+        assert_eq!(place.addresses(&ready(None)), ["alias:7"]);
+        let place = Place { login: "[::1]".to_owned(), folder: Vec::new() };
+        assert_eq!(place.addresses(&ready(Some("::1"))), ["[::1]:7"]);
+    }
+
+    #[test]
+    fn a_program_is_one_word_of_the_shell_there() {
+        assert_eq!(quoted("~/bin/lacuna"), "~/bin/lacuna");
+        assert_eq!(quoted("/opt/my tools/it's"), "'/opt/my tools/it'\\''s'");
+    }
+
+    #[test]
+    fn ports_are_two_and_in_order() {
+        assert_eq!(ports("60000-60010"), Ok((60_000, 60_010)));
+        assert_eq!(ports("7400"), Ok((7400, 7400)));
+        for bad in ["", "0-3", "9-3", "a-b", "1-99999"] {
+            assert!(ports(bad).is_err(), "{bad}");
+        }
+    }
+}
