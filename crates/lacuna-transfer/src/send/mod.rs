@@ -60,7 +60,8 @@ pub struct SendOptions {
     pub connection: ConnectionConfig,
     /// Socket options. `bind` is ignored: the sender chooses it by the receiver's address.
     pub sockets: ContextConfig,
-    /// How long the first connection may take, at most; `None` leaves that to the sender.
+    /// How long the first connection may take, at most, and then the receiver has to be heard, or nothing is tried again;
+    /// `None` leaves that to the sender.
     pub connect_within: Option<Duration>,
     /// Ends the transfer early.
     pub stop: Stop,
@@ -251,6 +252,10 @@ impl Transfer<'_> {
             };
             let has_progressed = (self.moved_bytes, self.items.settled()) != before;
             let life = ended.life.map(|life| Life { has_progressed, ..life });
+            let is_first = self.options.connect_within.is_some() && !self.items.was_welcome();
+            if is_first && life.is_some() {
+                return Some(SendError::Lost { reason, retry: Duration::ZERO });
+            }
             let Some(pause) = retry.failed(Instant::now(), life) else {
                 return Some(SendError::Lost { reason, retry: self.options.retry });
             };
