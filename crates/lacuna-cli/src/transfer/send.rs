@@ -32,24 +32,24 @@ pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     interrupt::install()?;
     let capture = Capture::open(&args.capture, Captures::Transport, output)?;
     // ssh may ask for a password: before anything is drawn.
-    let far = match to {
-        To::Ssh(ref place) => Some(args.far(place.clone(), output)?),
-        To::Listener { .. } => None,
+    let route = match to {
+        To::Ssh(place) => Route::Ssh(args.far(place, output)?),
+        To::Listener { address, .. } => Route::Listener(address),
     };
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let reporter = Reporter::new(output, progress, capture.clone())?;
     let send = |to: &str, security| {
         let sockets = ContextConfig { security, ..sockets(args, &capture) };
         let mut options = options(args, sockets);
-        if let Some(far) = &far {
+        if let Route::Ssh(far) = &route {
             options.stop = far.stop.clone();
             options.connect_within = Some(ssh::CONNECT_WITHIN);
         }
         Sender::new(options).send_sources(sources.clone(), to, &reporter)
     };
-    let sent = match (&far, &to) {
-        (Some(far), _) => over_ssh(far, &|address| send(address, far.security.clone())),
-        (None, To::Listener { address, .. }) => {
+    let sent = match &route {
+        Route::Ssh(far) => over_ssh(far, &|address| send(address, far.security.clone())),
+        Route::Listener(address) => {
             let security = match code {
                 Some(code) => args.trust.by_code(code)?,
                 None => args.trust.security(output)?,
@@ -64,13 +64,15 @@ pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
                 sent => sent,
             }
         }
-        (None, To::Ssh(_)) => unreachable!("ssh has a far end"),
     };
     let ended = match sent {
         Ok(_) => reporter.finish(None, None),
         Err(SendError::Files(files)) => reporter.finish(None, Some(files)),
         Err(error) => {
-            let by_ssh = far.as_ref().and_then(Far::ended);
+            let by_ssh = match &route {
+                Route::Ssh(far) => far.ended(),
+                Route::Listener(_) => None,
+            };
             let failure = match by_ssh.filter(|_| matches!(error, SendError::Interrupted)) {
                 Some(ended) => Failure::Network(format!("{ended}; {RESUME}")),
                 None => failure(&error),
@@ -81,22 +83,24 @@ pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     capture.conclude(ended, output)
 }
 
+/// How the receiver is reached.
+enum Route {
+    /// At this HOST:PORT.
+    Listener(String),
+    Ssh(Far),
+}
+
 /// Sends to the first address of the far end that can be reached.
 fn over_ssh(
     far: &Far,
     send: &dyn Fn(&str) -> Result<Summary, SendError>,
 ) -> Result<Summary, SendError> {
-    let mut addresses = far.addresses.iter().peekable();
-    loop {
-        let Some(address) = addresses.next() else { unreachable!("the last address returns") };
-        match send(address) {
-            Err(SendError::Connect(error))
-                if error.is_retryable() && addresses.peek().is_some() =>
-            {
-                tracing::debug!(%error, "the next address");
-            }
-            sent => return sent,
+    match (send(&far.address), &far.other_address) {
+        (Err(SendError::Connect(error)), Some(other)) if error.is_retryable() => {
+            tracing::debug!(%error, "the other address");
+            send(other)
         }
+        (sent, _) => sent,
     }
 }
 

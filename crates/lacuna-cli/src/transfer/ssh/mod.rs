@@ -75,8 +75,10 @@ pub(super) struct Far {
     /// Ends the transfer, on a signal or when ssh ends.
     pub(super) stop: Stop,
     pub(super) security: Security,
-    /// HOST:PORT, the best first.
-    pub(super) addresses: Vec<String>,
+    /// HOST:PORT: where ssh has reached it, or else its name.
+    pub(super) address: String,
+    /// Its name, if that is another one.
+    pub(super) other_address: Option<String>,
 }
 
 fn ports(text: &str) -> Result<(u16, u16), String> {
@@ -154,9 +156,8 @@ impl Far {
         };
         let ready = ready.inspect_err(|_| kill(&ssh))?;
         let key: PublicKey = ready.key.parse().map_err(|_| place.nonsense())?;
-        let addresses = place.addresses(&ready);
-        let first = addresses.first().map_or("", String::as_str);
-        output.note(&format!("lacuna at {} receives, at {first}", place.login));
+        let (address, other_address) = place.addresses(&ready);
+        output.note(&format!("lacuna at {} receives, at {address}", place.login));
         let far = Self {
             place,
             ssh,
@@ -165,7 +166,8 @@ impl Far {
             has_ssh_ended: Arc::default(),
             stop: Stop::new(),
             security: Security::Keys(Trust::of_keys(&own, [key])),
-            addresses,
+            address,
+            other_address,
         };
         far.watch()?;
         Ok(far)
@@ -253,18 +255,17 @@ impl Place {
         ))
     }
 
-    fn addresses(&self, ready: &Ready) -> Vec<String> {
-        let seen = ready.address.map(|ip| SocketAddr::new(ip, ready.port).to_string());
+    /// The address to try first, and another one.
+    fn addresses(&self, ready: &Ready) -> (String, Option<String>) {
         let host = self.host();
-        let given = match host.contains(':') {
+        let named = match host.contains(':') {
             true => format!("[{host}]:{}", ready.port),
             false => format!("{host}:{}", ready.port),
         };
-        let mut addresses: Vec<String> = seen.into_iter().collect();
-        if !addresses.contains(&given) {
-            addresses.push(given);
+        match ready.address.map(|ip| SocketAddr::new(ip, ready.port).to_string()) {
+            Some(seen) if seen != named => (seen, Some(named)),
+            _ => (named, None),
         }
-        addresses
     }
 }
 
@@ -348,10 +349,12 @@ mod tests {
             address: address.map(|ip| ip.parse().unwrap()),
         };
         let place = Place { login: "me@alias".to_owned(), folder: Vec::new() };
-        assert_eq!(place.addresses(&ready(Some("10.0.0.7"))), ["10.0.0.7:7", "alias:7"]);
-        assert_eq!(place.addresses(&ready(None)), ["alias:7"]);
+        let name = || "alias:7".to_owned();
+        let seen = ("10.0.0.7:7".to_owned(), Some(name()));
+        assert_eq!(place.addresses(&ready(Some("10.0.0.7"))), seen);
+        assert_eq!(place.addresses(&ready(None)), (name(), None));
         let place = Place { login: "[::1]".to_owned(), folder: Vec::new() };
-        assert_eq!(place.addresses(&ready(Some("::1"))), ["[::1]:7"]);
+        assert_eq!(place.addresses(&ready(Some("::1"))), ("[::1]:7".to_owned(), None));
     }
 
     #[test]
