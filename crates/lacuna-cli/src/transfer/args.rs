@@ -106,8 +106,8 @@ Room:
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
     /// receiver: HOST, or HOST:PORT if the port is not 7400, and CODE@ before it if it
-    /// shows a code; or [USER@]HOST:FOLDER, which ssh starts lacuna for (a file whose
-    /// name has a colon is ./NAME)
+    /// shows a code; or HOST:FOLDER or USER@HOST:FOLDER, which ssh starts lacuna for
+    /// (a file whose name has a colon is ./NAME)
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub(super) words: Vec<OsString>,
     /// How long to try to go on without any progress; 0s gives up at the first

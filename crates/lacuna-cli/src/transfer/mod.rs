@@ -38,7 +38,7 @@ pub(crate) fn recv(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     recv::run(args, output)
 }
 
-/// Runs `lacuna over-ssh`, the far end of [`send`].
+/// Runs `lacuna over-ssh`, the far end of `lacuna send` over ssh.
 #[cfg(unix)]
 pub(crate) fn over_ssh(output: Output) -> Result<(), Failure> {
     ssh::far_end(output)

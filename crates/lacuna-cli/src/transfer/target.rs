@@ -68,7 +68,7 @@ pub(super) fn split(words: &[OsString]) -> Result<Target, Failure> {
     Ok(Target { paths, to })
 }
 
-/// A receiver that listens: [CODE@]HOST[:PORT].
+/// A receiver that listens: `[CODE@]HOST[:PORT]`.
 fn listener(word: &OsStr) -> Result<To, String> {
     let text = word.to_str().ok_or_else(|| {
         let shown = word.to_string_lossy();

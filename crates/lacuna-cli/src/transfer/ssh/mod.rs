@@ -59,7 +59,7 @@ pub(crate) struct SshArgs {
 /// Where to, over ssh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// [USER@]HOST, as ssh takes it.
+    /// `[USER@]HOST`, as ssh takes it.
     pub(super) login: String,
     pub(super) folder: Vec<u8>,
 }
