@@ -9,6 +9,7 @@ mod count;
 mod deadlines;
 mod engine;
 mod hadamard;
+mod handshakes;
 mod heap;
 mod iwarp;
 mod machine;
@@ -66,6 +67,8 @@ enum Task {
     },
     /// Measure how late bounded operations end, and critical messages behind bulk, in real time
     Deadlines(deadlines::DeadlinesArgs),
+    /// Connect while others flood the listener with half-open exchanges
+    Handshakes(handshakes::HandshakesArgs),
     /// Measure the verbs beside each other: bulk sends, writes and reads, and small ones back and forth
     Verbs {
         #[arg(long, default_value_t = 11)]
@@ -99,6 +102,9 @@ enum Task {
     /// Be an end of the race, in a host
     #[command(hide = true)]
     WanEnd { order: String },
+    /// Be the listener that is flooded
+    #[command(hide = true)]
+    Listen,
     /// Pin this process to a core, then become another program
     #[command(hide = true)]
     Pinned {
@@ -155,6 +161,8 @@ impl Task {
             Self::Completions { rounds, json } => completions::run(rounds, json),
             Self::Hadamard { rounds, json } => hadamard::run(rounds, json, hadamard::Effort::FULL),
             Self::Deadlines(args) => deadlines::run(&args),
+            Self::Handshakes(args) => handshakes::run(&args),
+            Self::Listen => handshakes::listen(),
             Self::Verbs { rounds, json } => verbs::run(rounds, json, verbs::Effort::FULL),
             Self::Iwarp(args) => iwarp::run(&args),
             Self::Scale { only, rounds, json } => scale::run(&only, rounds, json),

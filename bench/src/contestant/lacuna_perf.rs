@@ -4,7 +4,9 @@ use super::{Place, Sample};
 use crate::cell::{Cell, Datapath, Progress};
 use crate::pin;
 use anyhow::{Context, Result, bail};
+use lacuna::trust::{Token, write_secret};
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// The server, ended with this.
@@ -18,7 +20,27 @@ impl Drop for Server {
     }
 }
 
-pub(super) fn run(cell: &Cell, place: &Place, mode: &str) -> Result<Sample> {
+/// A token for both ends, which goes with this.
+struct TokenFile(PathBuf);
+
+impl TokenFile {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("lacuna-bench-{}.token", std::process::id()));
+        // What an earlier process of this number left.
+        let _ = std::fs::remove_file(&path);
+        write_secret(&path, &Token::generate()?.to_text())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+pub(super) fn run(cell: &Cell, place: &Place, mode: &str, is_sealed: bool) -> Result<Sample> {
+    let token = is_sealed.then(TokenFile::new).transpose()?;
     let ends = |command: &mut Command| {
         command.args(["--channels", &cell.channels.to_string()]);
         if cell.progress == Progress::Manual {
@@ -26,6 +48,9 @@ pub(super) fn run(cell: &Cell, place: &Place, mode: &str) -> Result<Sample> {
         }
         if cell.datapath == Datapath::Plain {
             command.arg("--no-offload");
+        }
+        if let Some(token) = &token {
+            command.arg("--token").arg(&token.0);
         }
     };
     let mut command = pin::command(place.receive_core, place.lacuna.as_os_str())?;

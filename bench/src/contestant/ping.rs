@@ -6,9 +6,10 @@ use crate::bare::one_way;
 use crate::cell::Cell;
 use crate::pin;
 use anyhow::{Context as _, Result};
+use lacuna::trust::{Token, Trust};
 use lacuna::{
     Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, Progress, RecvHandle,
-    SendBuffer,
+    Security, SendBuffer,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +19,11 @@ use std::time::{Duration, Instant};
 /// Receives posted ahead, so that a write never waits for one.
 const AHEAD: usize = 64;
 
-pub(super) fn run(cell: &Cell, place: &Place) -> Result<Sample> {
+pub(super) fn run(cell: &Cell, place: &Place, is_sealed: bool) -> Result<Sample> {
+    let security = match is_sealed {
+        true => Security::Keys(Trust::of_token(&Token::generate()?)),
+        false => Security::Insecure,
+    };
     let config = ConnectionConfig {
         mode: "raw".parse::<Mode>()?,
         mtu_bytes: Some(cell.mtu),
@@ -28,6 +33,7 @@ pub(super) fn run(cell: &Cell, place: &Place) -> Result<Sample> {
         Context::new(ContextConfig {
             bind: Ipv4Addr::LOCALHOST.into(),
             progress: Progress::Manual,
+            security: security.clone(),
             ..ContextConfig::default()
         })
     };

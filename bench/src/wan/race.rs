@@ -11,6 +11,7 @@ use super::summary::headline;
 use crate::contestant::quic;
 use crate::machine::{Machine, today};
 use anyhow::{Result, ensure};
+use lacuna::trust::Token;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ impl Race<'_> {
     /// Runs the cells. What a round found is kept at once, if there is a folder.
     pub(crate) fn run(&self, cells: Vec<Cell>, folder: Option<&Folder>) -> Result<Vec<Record>> {
         let (certificate, key) = quic::identity()?;
-        let place = Place { identity: Identity { certificate, key }, budget: self.budget };
+        let token = Token::generate()?.to_text().to_string();
+        let place = Place { identity: Identity { certificate, key, token }, budget: self.budget };
         let mut records: Vec<_> =
             cells.into_iter().map(|cell| Record { cell, entries: BTreeMap::new() }).collect();
         let is_chosen = |name: &String| self.only.is_empty() || self.only.contains(name);

@@ -79,7 +79,10 @@ pub(crate) fn document(
     text += "\n## Contestants and their settings\n\n| contestant | program | settings |\n|---|---|---|\n";
     for one in contestants.of(&cells) {
         let program = match &one.program {
-            Program::Lacuna { mode, cc } => format!("Lacuna, `--mode {mode}`, rate control {cc}"),
+            Program::Lacuna { mode, cc, sealed } => {
+                let sealed = if *sealed { ", encrypted" } else { "" };
+                format!("Lacuna, `--mode {mode}`, rate control {cc}{sealed}")
+            }
             Program::Tcp { cc } => format!("TCP, {cc}"),
             Program::Quinn { cc, .. } => format!("quinn 0.11, {cc}"),
             Program::Piped { client, .. } => {

@@ -1,19 +1,17 @@
 //! The accepting side of a server: accepts control connections, admits them by their tags, and
 //! serves each on a thread of its own.
 //!
-//! One thread only accepts. Each handshake runs on a thread per connection, since a peer may stay
-//! silent for as long as it likes; the number of silent peers is bounded (`arrivals.rs`). A peer
-//! with the tag of another service is refused before it may send a packet. The server decides which
-//! peers to admit and what to do for them.
+//! One thread accepts, and waits there for what all peers want ([`Listener::accept_incoming`]), so those who say
+//! nothing take no thread. A peer with the tag of another service is refused before it may send a packet. The
+//! server decides which peers to admit and what to do for them.
 
 use crate::STOP_POLL;
-use crate::arrivals::{Arrival, Arrivals};
 use crate::thread::{self, ThreadError};
 use lacuna::address::show;
 use lacuna::datapath::{BindError, ends_listener, families};
 use lacuna::{
-    AcceptedStream, ConnectError, Connection, ConnectionConfig, Context, ContextConfig,
-    ContextError, Listener,
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Incoming,
+    Listener,
 };
 use lacuna_units::show_count;
 use std::fmt;
@@ -24,9 +22,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Peers at a time that have not sent their hello: each takes a thread (a judgement).
-const SILENT_MAX: usize = 64;
-
 /// How serving a connection ended; `None` if the connection does not count.
 pub type Served<E> = Option<Result<(), E>>;
 
@@ -34,7 +29,6 @@ pub type Served<E> = Option<Result<(), E>>;
 pub struct Acceptor {
     listener: Listener,
     on_event: OnAcceptEvent,
-    arrivals: Arc<Arrivals>,
     /// Admitted connections that are still served.
     guests: AtomicUsize,
     is_over: AtomicBool,
@@ -139,9 +133,8 @@ impl Acceptor {
         on_event: OnAcceptEvent,
     ) -> Result<Arc<Self>, ListenError> {
         let listener = Listener::bind(context, address, config).map_err(ListenError::Listener)?;
-        let (arrivals, guests) = (Arrivals::new(SILENT_MAX), AtomicUsize::new(0));
-        let is_over = AtomicBool::new(false);
-        Ok(Arc::new(Self { listener, on_event, arrivals, guests, is_over }))
+        let (guests, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Arc::new(Self { listener, on_event, guests, is_over }))
     }
 
     /// The address, with its actual port.
@@ -160,7 +153,7 @@ impl Acceptor {
         once: bool,
         stop: &dyn Fn() -> bool,
         goodbye: Duration,
-        serve: impl Fn(Arrival) -> Served<E> + Send + Sync + 'static,
+        serve: impl Fn(Incoming) -> Served<E> + Send + Sync + 'static,
     ) -> Result<(), E>
     where
         E: From<AcceptError> + Send + 'static,
@@ -198,13 +191,11 @@ impl Acceptor {
     /// value that `admit` made. `None` if there is no connection, which is reported as an event.
     pub fn let_in<T>(
         &self,
-        arrival: Arrival,
+        incoming: Incoming,
         admit: impl FnOnce(u64) -> Result<T, String>,
     ) -> Option<(Guest<'_>, T)> {
-        let Arrival { stream, place } = arrival;
         let mut admitted = None;
-        let agreed = self.listener.agree_if(stream, |tag| {
-            place.give_back();
+        let agreed = self.listener.agree_if(incoming, |tag| {
             admitted = Some(admit(tag)?);
             Ok(())
         });
@@ -218,19 +209,20 @@ impl Acceptor {
                 (self.on_event)(&AcceptEvent::Refused { peer, reason: &reason });
                 None
             }
-            // Happy Eyeballs: peers that connect several times at once reset all but one.
-            Err(error) if was_reset(&error) => {
-                tracing::debug!(%error, "reset");
-                None
-            }
-            Err(error) if place.was_lost() => {
-                tracing::debug!(%error, "turned away");
-                None
-            }
             Err(error) => {
-                (self.on_event)(&AcceptEvent::Failed { error: &error });
+                self.report(&error);
                 None
             }
+        }
+    }
+
+    /// Tells of a connection that came to nothing.
+    fn report(&self, error: &ConnectError) {
+        // Happy Eyeballs: peers that connect several times at once reset all but one.
+        if was_reset(error) {
+            tracing::debug!(%error, "reset");
+        } else {
+            (self.on_event)(&AcceptEvent::Failed { error });
         }
     }
 
@@ -249,25 +241,25 @@ impl Acceptor {
 
     fn accept<E: Send + 'static>(
         self: &Arc<Self>,
-        serve: &Arc<impl Fn(Arrival) -> Served<E> + Send + Sync + 'static>,
+        serve: &Arc<impl Fn(Incoming) -> Served<E> + Send + Sync + 'static>,
         results: &Sender<Result<(), E>>,
     ) {
-        let mut told = None;
+        let (mut told, mut is_crowded) = (None, false);
         loop {
-            let accepted = self.listener.accept_stream();
+            let incoming = self.listener.accept_incoming();
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            match accepted {
-                Ok(stream) => {
+            match incoming {
+                Ok(incoming) => {
                     told = None;
-                    self.start(stream, serve.clone(), results.clone());
+                    Self::start(incoming, serve.clone(), results.clone());
                 }
-                Err(ConnectError::Listen { source, .. }) if ends_listener(&source).is_some() => {
+                Err(ConnectError::Accept { source, .. }) if ends_listener(&source).is_some() => {
                     (self.on_event)(&AcceptEvent::Ended { source: &source });
                     return;
                 }
-                Err(error) => {
+                Err(error @ ConnectError::Accept { .. }) => {
                     // A passing error. The listener reports it up to ten times a second; report it
                     // once.
                     let error = error.to_string();
@@ -277,21 +269,26 @@ impl Acceptor {
                     told = Some(error);
                     std::thread::sleep(STOP_POLL);
                 }
+                // Once, as a flood has thousands of them.
+                Err(ConnectError::Crowded { limit, .. }) => {
+                    if !std::mem::replace(&mut is_crowded, true) {
+                        tracing::warn!(
+                            "more than {limit} peers say nothing: those with the most are turned away"
+                        );
+                    }
+                }
+                Err(error) => self.report(&error),
             }
         }
     }
 
     fn start<E: Send + 'static>(
-        self: &Arc<Self>,
-        stream: AcceptedStream,
-        serve: Arc<impl Fn(Arrival) -> Served<E> + Send + Sync + 'static>,
+        incoming: Incoming,
+        serve: Arc<impl Fn(Incoming) -> Served<E> + Send + Sync + 'static>,
         results: Sender<Result<(), E>>,
     ) {
-        let arrival = self.arrivals.take_in(stream, |silent, reason| {
-            self.listener.turn_away(silent, reason);
-        });
         let started = thread::start("lacuna-session", move || {
-            if let Some(result) = serve(arrival) {
+            if let Some(result) = serve(incoming) {
                 // The receiver is gone once the server ends.
                 let _ = results.send(result);
             }

@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
-mod arrivals;
 mod connect;
 mod fault;
 mod purpose;
@@ -25,7 +24,6 @@ pub mod thread;
 pub use acceptor::{
     AcceptError, AcceptEvent, Acceptor, Guest, ListenError, OnAcceptEvent, Served, busy, sockets,
 };
-pub use arrivals::Arrival;
 pub use connect::{LookUpError, ReachError, addresses, connect, connect_again};
 pub use fault::{Blames, Fault};
 pub use purpose::{Purpose, random};

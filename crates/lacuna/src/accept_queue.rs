@@ -3,9 +3,13 @@
 //!
 //! The thread that accepts reads all of them at once, so a peer that sends nothing, or a byte now
 //! and then, blocks nobody: peers are served in the order in which their hellos are complete. At
-//! most [`PEERS_MAX`] wait here. A well-behaved peer sends its hello at once and hardly stays, so
-//! when the queue is full, the peer that has been silent longest is told that the listener is busy,
-//! and is closed. Before this queue stands the kernel's own, [`BACKLOG`] long.
+//! most [`PEERS_MAX`] wait here. Before this queue stands the kernel's own, [`BACKLOG`] long.
+//!
+//! Who floods the listener from a few addresses keeps out nobody else (`fairness.rs`): when the queue is
+//! full, peers make room whose addresses have the most in it, those first that have been silent longest;
+//! they are told that the listener is busy. Of peers that have said something, each address's first goes
+//! first, and a pass is bounded ([`READ_PER_PASS`]), as a peer that begins a session of TLS costs some hundred
+//! microseconds before it has proved anything.
 //!
 //! Idle control connections that may be reused (`reuse.rs`) wait here for their next hello, too.
 //! They owe none, so they are closed without a message when they are idle too long or too many.
@@ -16,6 +20,7 @@
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::error::ConnectError;
+use crate::fairness::{self, Source};
 use crate::handshake::{Incoming, turn_away};
 use crate::readiness::{self, For, source};
 use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, ListenerPool, has_ended};
@@ -29,10 +34,17 @@ use std::time::{Duration, Instant};
 
 /// Peers that may wait. Each takes a file descriptor and up to 17 KiB for the part of its hello
 /// that has arrived.
-pub(crate) const PEERS_MAX: usize = 1024;
+pub(crate) const PEERS_MAX: usize = 900;
 /// Length of the kernel's queue. The kernel takes the smaller of this and its own limit (Linux:
 /// `net.core.somaxconn`, 4096).
 pub(crate) const BACKLOG: i32 = 4096;
+
+/// Connections that are accepted between two looks at those that are here (a judgement: some ms).
+const ACCEPTED_PER_PASS: usize = 64;
+
+/// Peers that are read between two looks at the listener (a judgement: some ms, if all of them
+/// begin sessions).
+const READ_PER_PASS: usize = 32;
 
 /// Connections in a row that may fail in `accept` before the caller gets the error, so that a
 /// persistent failure does not hold the thread for ever (a judgement).
@@ -49,6 +61,8 @@ pub(crate) struct AcceptQueue {
     /// Whom to believe; `None`: nobody by keys.
     trust: Option<Trust>,
     peers_max: usize,
+    /// How long a peer has for its hello.
+    timeout: Duration,
     /// Peers without a complete hello, in order of incoming, which is the order of their deadlines.
     silent: VecDeque<Incoming>,
     /// Peers whose hello is complete, or whose connection has failed; the caller takes them.
@@ -57,21 +71,24 @@ pub(crate) struct AcceptQueue {
     pool: Arc<ListenerPool>,
     /// Idle streams from `pool`, with the time since when. Oldest first.
     idle: VecDeque<(Instant, Control)>,
-    /// Idle streams on which bytes have arrived again.
-    reused: VecDeque<Control>,
 }
 
 impl AcceptQueue {
-    pub(crate) fn new(clock: Clock, trust: Option<Trust>, peers_max: usize) -> io::Result<Self> {
+    pub(crate) fn new(
+        clock: Clock,
+        trust: Option<Trust>,
+        peers_max: usize,
+        timeout: Duration,
+    ) -> io::Result<Self> {
         Ok(Self {
             clock,
             trust,
             peers_max,
+            timeout,
             silent: VecDeque::new(),
             done: VecDeque::new(),
             pool: Arc::new(ListenerPool::new(LISTENER_POOL_MAX)?),
             idle: VecDeque::new(),
-            reused: VecDeque::new(),
         })
     }
 
@@ -84,17 +101,10 @@ impl AcceptQueue {
     ///
     /// # Errors
     /// When accepting fails for this listener as a whole.
-    pub(crate) fn next(
-        &mut self,
-        tcp: &TcpListener,
-        timeout: Duration,
-    ) -> io::Result<Result<Incoming, ConnectError>> {
+    pub(crate) fn next(&mut self, tcp: &TcpListener) -> io::Result<Result<Incoming, ConnectError>> {
         let mut was_refused = false;
         loop {
-            while let Some(control) = self.reused.pop_front() {
-                self.add(control, timeout);
-            }
-            let taken = self.accept_all(tcp, timeout);
+            let taken = self.accept_some(tcp);
             if let Some(done) = self.done.pop_front() {
                 // Peers that are ready come before an error of accepting.
                 return Ok(done);
@@ -110,13 +120,9 @@ impl AcceptQueue {
     pub(crate) fn try_next(
         &mut self,
         tcp: &TcpListener,
-        timeout: Duration,
     ) -> io::Result<Option<Result<Incoming, ConnectError>>> {
+        let taken = self.accept_some(tcp);
         self.poll(None, Some(Duration::ZERO))?;
-        while let Some(control) = self.reused.pop_front() {
-            self.add(control, timeout);
-        }
-        let taken = self.accept_all(tcp, timeout);
         match (self.done.pop_front(), taken) {
             (Some(done), _) => Ok(Some(done)),
             (None, Ok(())) => Ok(None),
@@ -149,31 +155,19 @@ impl AcceptQueue {
         }
     }
 
-    /// The next control connection, new or reused, in blocking mode.
-    pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<Control> {
-        let mut was_refused = false;
-        loop {
-            let stream = match self.reused.pop_front() {
-                None => self.accept(tcp),
-                again => Ok(again),
-            };
-            if let Ok(Some(control)) = stream {
-                // Some systems let an accepted socket inherit non-blocking mode.
-                control.stream().set_nonblocking(false)?;
-                return Ok(control);
+    /// Accepts connections that the kernel holds, and makes room for them.
+    fn accept_some(&mut self, tcp: &TcpListener) -> io::Result<()> {
+        let mut accepted = || {
+            for _ in 0..ACCEPTED_PER_PASS {
+                let Some(control) = self.accept(tcp)? else { break };
+                let incoming = self.begin(control);
+                self.silent.extend(incoming);
             }
-            self.wait_after(tcp, stream.map(drop), &mut was_refused)?;
-        }
-    }
-
-    /// Accepts all connections that the kernel holds. Bounded by `done`, which the caller empties.
-    fn accept_all(&mut self, tcp: &TcpListener, timeout: Duration) -> io::Result<()> {
-        while self.done.len() < self.peers_max
-            && let Some(control) = self.accept(tcp)?
-        {
-            self.add(control, timeout);
-        }
-        Ok(())
+            Ok(())
+        };
+        let accepted = accepted();
+        self.make_room();
+        accepted
     }
 
     /// Accepts one connection; `None` if the kernel holds none. A connection that failed in the
@@ -213,10 +207,10 @@ impl AcceptQueue {
         had_some
     }
 
-    /// Begins to read the hello on a stream.
-    fn add(&mut self, control: Control, timeout: Duration) {
-        match Incoming::new(self.clock, control, timeout) {
-            Ok(incoming) => self.read_hello(incoming),
+    /// Begins to wait for the hello on a stream; `None` if that cannot be.
+    fn begin(&mut self, control: Control) -> Option<Incoming> {
+        match Incoming::new(self.clock, control, self.timeout) {
+            Ok(incoming) => return Some(incoming),
             // Reset since it was accepted.
             Err(ConnectError::Unreachable { source, .. })
                 if source.kind() == io::ErrorKind::NotConnected =>
@@ -225,8 +219,13 @@ impl AcceptQueue {
             }
             Err(error) => self.done.push_back(Err(error)),
         }
-        if self.silent.len() > self.peers_max {
-            self.refuse_oldest();
+        None
+    }
+
+    /// Reads the next hello on an idle stream, of which bytes have come.
+    fn begin_again(&mut self, control: Control) {
+        if let Some(incoming) = self.begin(control) {
+            self.read_hello(incoming);
         }
     }
 
@@ -242,11 +241,27 @@ impl AcceptQueue {
         }
     }
 
-    fn refuse_oldest(&mut self) {
-        let Some(oldest) = self.silent.pop_front() else { return };
-        let (peer, limit) = (oldest.peer(), self.peers_max);
-        turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
-        self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
+    /// Turns away as many as are too many. The caller is told of the first one alone, as under a
+    /// flood there is nothing to say of each.
+    fn make_room(&mut self) {
+        let surplus = self.silent.len().saturating_sub(self.peers_max);
+        if surplus == 0 {
+            return;
+        }
+        let sources: Vec<_> = self.silent.iter().map(|peer| Source::of(peer.peer().ip())).collect();
+        let goes = fairness::who_makes_room(&sources, surplus);
+        let limit = self.peers_max;
+        let mut told = None;
+        for (incoming, goes) in std::mem::take(&mut self.silent).into_iter().zip(goes) {
+            if goes {
+                let reason = format!("{limit} peers are connecting at once; try again");
+                turn_away(incoming.stream(), reason);
+                told.get_or_insert(incoming.peer());
+            } else {
+                self.silent.push_back(incoming);
+            }
+        }
+        self.done.extend(told.map(|peer| Err(ConnectError::Crowded { peer, limit })));
     }
 
     /// Waits until a peer connects, bytes arrive, or a deadline passes. Without the listener, for
@@ -255,12 +270,12 @@ impl AcceptQueue {
         self.poll(tcp, tcp.is_none().then_some(REFUSED_PAUSE))
     }
 
-    /// Waits as [`Self::wait`], for at most `limit`. Leaves streams in `reused` to the caller.
+    /// Waits as [`Self::wait`], for at most `limit`.
     fn poll(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
         for (since, mut control) in self.pool.take() {
             // A session may have the next hello already: of that no event comes.
             match control.look() {
-                Ok(1..) => self.reused.push_back(control),
+                Ok(1..) => self.begin_again(control),
                 _ => self.idle.push_back((since, control)),
             }
         }
@@ -274,27 +289,42 @@ impl AcceptQueue {
         // Rounded up by 1 ms: a wait that ends too early would repeat at once.
         let over = over.into_iter().chain(idle_over).min();
         let over = over.map(|over| over + Duration::from_millis(1));
-        let limit = if self.reused.is_empty() { limit } else { Some(Duration::ZERO) };
+        let limit = if !self.done.is_empty() { Some(Duration::ZERO) } else { limit };
         let left = over.into_iter().chain(limit).min();
-        let mut ready = self.ready(tcp, left)?.into_iter();
-        let (now, now_ns) = (Instant::now(), self.clock.now_ns());
-        for incoming in std::mem::take(&mut self.silent) {
-            if ready.next() == Some(true) || incoming.deadline_ns() <= now_ns {
-                self.read_hello(incoming);
-            } else {
-                self.silent.push_back(incoming);
-            }
-        }
-        for (since, mut control) in std::mem::take(&mut self.idle) {
-            if ready.next() == Some(true) {
+        let mut ready = self.ready(tcp, left)?;
+        let idle_ready = ready.split_off(self.silent.len());
+        self.read_some(ready);
+        let now = Instant::now();
+        for ((since, mut control), is_ready) in
+            std::mem::take(&mut self.idle).into_iter().zip(idle_ready)
+        {
+            if is_ready {
                 if !has_ended(&mut control) {
-                    self.reused.push_back(control);
+                    self.begin_again(control);
                 }
             } else if since + LISTENER_IDLE_TIMEOUT > now {
                 self.idle.push_back((since, control));
             }
         }
         Ok(())
+    }
+
+    /// Reads from some of the peers that have said something, and gives up those that are too late.
+    fn read_some(&mut self, ready: Vec<bool>) {
+        let sources = self
+            .silent
+            .iter()
+            .zip(ready)
+            .map(|(peer, is_ready)| is_ready.then(|| Source::of(peer.peer().ip())));
+        let reads = fairness::whose_turn(sources, READ_PER_PASS);
+        let now_ns = self.clock.now_ns();
+        for (incoming, reads) in std::mem::take(&mut self.silent).into_iter().zip(reads) {
+            if reads || incoming.deadline_ns() <= now_ns {
+                self.read_hello(incoming);
+            } else {
+                self.silent.push_back(incoming);
+            }
+        }
     }
 
     /// Polls all streams, the listener and the pool for at most `limit`. Returns for each of
@@ -402,9 +432,9 @@ mod tests {
         let reset = |stream: TcpStream| {
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         };
-        let mut queue = AcceptQueue::new(Clock::new(), None, 9).unwrap();
+        let mut queue = AcceptQueue::new(Clock::new(), None, 9, TIMEOUT).unwrap();
         let waiting = connect();
-        queue.accept_all(&tcp, TIMEOUT).unwrap();
+        queue.accept_some(&tcp).unwrap();
         assert_eq!(queue.silent.len(), 1);
         reset(waiting);
         reset(connect());
@@ -413,13 +443,13 @@ mod tests {
         let between = TcpStream::connect(accepting.local_addr().unwrap()).unwrap();
         let (accepted, _) = accepting.accept().unwrap();
         reset(between);
-        queue.add(Control::clear(accepted), TIMEOUT);
+        let accepted = queue.begin(Control::clear(accepted));
+        queue.silent.extend(accepted);
         let closing = connect();
         let address = closing.local_addr().unwrap();
         drop(closing);
-        let Err(error) = queue.next(&tcp, TIMEOUT).unwrap() else { panic!("nobody has spoken") };
+        let Err(error) = queue.next(&tcp).unwrap() else { panic!("nobody has spoken") };
         assert!(matches!(error, ConnectError::Exchange { peer, .. } if peer == address), "{error}");
-        queue.wait(Some(&tcp)).unwrap();
         assert!(queue.silent.is_empty() && queue.done.is_empty());
     }
 
@@ -429,8 +459,8 @@ mod tests {
         tcp.set_nonblocking(true).unwrap();
         let mut peers: Vec<_> =
             (0..3).map(|_| TcpStream::connect(tcp.local_addr().unwrap()).unwrap()).collect();
-        let mut queue = AcceptQueue::new(Clock::new(), None, 2).unwrap();
-        let Err(error) = queue.next(&tcp, TIMEOUT).unwrap() else { panic!("nobody has spoken") };
+        let mut queue = AcceptQueue::new(Clock::new(), None, 2, TIMEOUT).unwrap();
+        let Err(error) = queue.next(&tcp).unwrap() else { panic!("nobody has spoken") };
         let oldest = peers.remove(0);
         let ConnectError::Crowded { peer, limit: 2 } = error else { panic!("{error}") };
         assert_eq!(peer, oldest.local_addr().unwrap());

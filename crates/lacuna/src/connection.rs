@@ -9,12 +9,11 @@ use crate::clock::after;
 use crate::completed::RecvOptions;
 use crate::config::{Chosen, Class, ConnectionConfig};
 use crate::context::Context;
-use crate::control::Control;
 use crate::error::{
     ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, SendError,
 };
 use crate::handles::{RecvHandle, SendHandle, wait_for};
-use crate::handshake::{self, Agreed, Answer, Incoming, Siblings};
+use crate::handshake::{self, Agreed, Answer, Siblings};
 use crate::monitor::Watched;
 use crate::offered::{OfferedPool, OfferedSend};
 use crate::place::RecvPlace;
@@ -30,7 +29,7 @@ use lacuna_proto::handshake::goodbye;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::ControlWriter;
 use std::collections::VecDeque;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -98,23 +97,15 @@ pub struct Listener {
     pool: Own<Arc<ListenerPool>>,
 }
 
-/// A control connection that a [`Listener`] has accepted, for [`Listener::agree`]. It is a TCP stream; what was
-/// said on it before belongs to it.
+/// A peer that asks a [`Listener`] for a connection and has not been answered, for [`Listener::agree`].
 #[derive(Debug)]
-pub struct AcceptedStream(Control);
+pub struct Incoming(handshake::Incoming);
 
-/// One that somebody else has accepted.
-impl From<TcpStream> for AcceptedStream {
-    fn from(stream: TcpStream) -> Self {
-        Self(Control::accepting(stream, None))
-    }
-}
-
-impl std::ops::Deref for AcceptedStream {
-    type Target = TcpStream;
-
-    fn deref(&self) -> &TcpStream {
-        self.0.stream()
+impl Incoming {
+    /// The peer's address on the control connection.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.0.peer()
     }
 }
 
@@ -149,7 +140,8 @@ impl Listener {
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
         let trust = context.policy().trust.clone();
-        let queue = AcceptQueue::new(context.clock(), trust, accept_queue::PEERS_MAX)
+        let timeout = handshake::timeout_of(&config);
+        let queue = AcceptQueue::new(context.clock(), trust, accept_queue::PEERS_MAX, timeout)
             .map_err(|source| ConnectError::Listen { address, source })?;
         let pool = Own::new(queue.pool().clone());
         let queue = Own::new(Mutex::new(queue));
@@ -180,20 +172,7 @@ impl Listener {
         &self,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
-        self.context.check_process()?;
-        let address = self.local_addr();
-        let next = lock(&self.queue).next(&self.tcp, handshake::timeout_of(&self.config));
-        let incoming = next.map_err(|source| ConnectError::Accept { address, source })??;
-        self.answer(incoming, takes)
-    }
-
-    fn answer(
-        &self,
-        incoming: Incoming,
-        takes: impl FnOnce(u64) -> Result<(), String>,
-    ) -> Result<Connection, ConnectError> {
-        let answer = incoming.answer(&self.context, &self.config, self.origin(), takes)?;
-        Connection::new(*answer.finish(&self.context)?)
+        self.agree_if(self.accept_incoming()?, takes)
     }
 
     /// As [`Listener::accept`] without waiting: `None` if no hello is complete, or another thread
@@ -222,7 +201,7 @@ impl Listener {
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
         let address = self.local_addr();
-        let next = queue.try_next(&self.tcp, handshake::timeout_of(&self.config));
+        let next = queue.try_next(&self.tcp);
         drop(queue);
         let next = next.map_err(|source| ConnectError::Accept { address, source })?;
         let Some(incoming) = next.transpose()? else { return Ok(None) };
@@ -250,17 +229,16 @@ impl Listener {
         None
     }
 
-    /// Waits for the next control connection, without the handshake, so that a server may run
-    /// [`Listener::agree`] on a thread per peer. The stream may be a reused one; see
-    /// [`Connection::connect`].
-    pub fn accept_stream(&self) -> Result<AcceptedStream, ConnectError> {
+    /// Waits for the next peer that asks for a connection, without answering it, so that a server may run
+    /// [`Listener::agree`] on a thread per peer. Peers that have not asked yet take no thread.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub fn accept_incoming(&self) -> Result<Incoming, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
-        let next = lock(&self.queue).next_stream(&self.tcp);
-        // The caller decides what a forked child does with it.
-        #[cfg(unix)]
-        let next = next.inspect(|control| descriptors::forget(control.stream()));
-        next.map(AcceptedStream).map_err(|source| ConnectError::Accept { address, source })
+        let next = lock(&self.queue).next(&self.tcp);
+        next.map_err(|source| ConnectError::Accept { address, source })?.map(Incoming)
     }
 
     /// Where the control connections of this listener are put back to.
@@ -268,34 +246,27 @@ impl Listener {
         Origin::Listener(Arc::downgrade(&self.pool))
     }
 
-    /// Completes the handshake on an accepted control connection.
-    pub fn agree(&self, stream: impl Into<AcceptedStream>) -> Result<Connection, ConnectError> {
-        self.agree_if(stream, |_| Ok(()))
+    /// Completes the handshake with a peer that has asked.
+    ///
+    /// # Errors
+    /// When the peer cannot be agreed with, is gone, or is not answered in time.
+    pub fn agree(&self, incoming: Incoming) -> Result<Connection, ConnectError> {
+        self.agree_if(incoming, |_| Ok(()))
     }
 
     /// Completes the handshake unless `takes` refuses the peer's [`ConnectionConfig::tag`]. A
     /// refused peer gets the reason in [`ConnectError::Refused`], before any packet is sent.
+    ///
+    /// # Errors
+    /// As [`Listener::agree`], and [`ConnectError::Unacceptable`] when it was refused.
     pub fn agree_if(
         &self,
-        stream: impl Into<AcceptedStream>,
+        Incoming(incoming): Incoming,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
         self.context.check_process()?;
-        let clock = self.context.clock();
-        let AcceptedStream(control) = stream.into();
-        let control = control.believing(self.context.policy().trust.as_ref());
-        let mut incoming = Incoming::new(clock, control, handshake::timeout_of(&self.config))?;
-        incoming.wait_for_hello(clock)?;
-        self.answer(incoming, takes)
-    }
-
-    /// Refuses an accepted control connection that has sent nothing yet, to make room for others.
-    /// The peer gets [`ConnectError::Busy`] with the reason, and its [`Connection::connect`]
-    /// retries. May be called with a clone of the stream while [`Listener::agree`] waits on the
-    /// other, which then fails.
-    pub fn turn_away(&self, stream: &TcpStream, reason: &str) {
-        handshake::turn_away(stream, reason.to_owned());
-        let _ = stream.shutdown(Shutdown::Both);
+        let answer = incoming.answer(&self.context, &self.config, self.origin(), takes)?;
+        Connection::new(*answer.finish(&self.context)?)
     }
 }
 

@@ -63,14 +63,6 @@ impl<S> Control<S> {
         Self { stream, layer: Layer::PeerDecides(trust.cloned()) }
     }
 
-    /// The same, and if the peer may still decide, whom to believe then.
-    pub(crate) fn believing(mut self, trust: Option<&Trust>) -> Self {
-        if let Layer::PeerDecides(decided) = &mut self.layer {
-            *decided = trust.cloned();
-        }
-        self
-    }
-
     pub(crate) fn stream(&self) -> &S {
         &self.stream
     }

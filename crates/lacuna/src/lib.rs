@@ -50,6 +50,7 @@ pub mod datagram;
 mod deprecated;
 mod driver;
 mod error;
+mod fairness;
 mod handles;
 mod handshake;
 mod happy_eyeballs;
@@ -81,7 +82,7 @@ pub use completion::{
 };
 pub use config::{Chosen, Class, Classes, ConnectionConfig};
 pub use connecting::Connecting;
-pub use connection::{AcceptedStream, Connection, Listener, Received};
+pub use connection::{Connection, Incoming, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};
 #[allow(deprecated, reason = "the old name stays for one version")]
 pub use deprecated::WriteError;

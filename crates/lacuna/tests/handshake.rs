@@ -152,7 +152,7 @@ fn a_peer_that_leaves_at_any_step_is_an_error_at_that_step() {
 }
 
 #[test]
-fn a_peer_that_stalls_is_given_up_and_holds_nobody_on_another_thread() {
+fn a_peer_that_stalls_is_given_up_and_holds_nobody() {
     let context = context();
     let listener = listener(&context, within(Duration::from_millis(300)));
     let whole = opening(&hello());
@@ -161,23 +161,20 @@ fn a_peer_that_stalls_is_given_up_and_holds_nobody_on_another_thread() {
         let text = error.to_string();
         assert!(text.contains("waiting for the hello: timed out"), "{sent} bytes: {text}");
     }
-    // The same with a long timeout: a silent peer on one thread, a good one on another.
+    // The same with a long timeout, and a good peer beside it.
     let patient =
         Listener::bind(&context, "127.0.0.1:0".parse().unwrap(), within(Duration::from_secs(20)))
             .unwrap();
     let silent = TcpStream::connect(patient.local_addr()).unwrap();
-    let held = patient.accept_stream().unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| patient.agree(held));
         let address = patient.local_addr();
         let accepting = scope.spawn(|| patient.accept());
         let config = ConnectionConfig::default();
         let a = Connection::connect(&self::context(), address, config).expect("it accepts");
         accepting.join().unwrap().expect("the peer connects");
         assert_eq!(a.peer(), address);
-        assert!(!waiting.is_finished());
         drop(silent);
-        assert!(waiting.join().unwrap().is_err());
+        assert!(patient.accept().is_err());
     });
 }
 
@@ -472,10 +469,10 @@ fn a_peer_that_is_for_something_else_is_refused_with_the_reason() {
     let address = listener.local_addr();
     let accepting = thread::spawn(move || {
         let agree = || {
-            let stream = listener.accept_stream().unwrap();
+            let incoming = listener.accept_incoming().unwrap();
             let takes =
                 |tag| if tag == 7 { Ok(()) } else { Err(format!("{tag}: only 7 comes in here")) };
-            listener.agree_if(stream, takes)
+            listener.agree_if(incoming, takes)
         };
         (agree(), agree())
     });

@@ -145,7 +145,7 @@ fn fifty_connections_at_once_share_a_context() {
     thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
             scope.spawn(|| {
-                let connection = listener.agree(listener.accept_stream().unwrap()).unwrap();
+                let connection = listener.agree(listener.accept_incoming().unwrap()).unwrap();
                 let mut buffer = vec![0; BYTES];
                 let received = connection.recv(&mut buffer).unwrap();
                 assert_eq!(received.len, BYTES);

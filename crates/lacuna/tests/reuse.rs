@@ -31,7 +31,7 @@ type Accept = fn(&Listener) -> Connection;
 /// Both ways of accepting.
 const ACCEPTS: [Accept; 2] = [
     |listener| listener.accept().expect("the peer connects"),
-    |listener| listener.agree(listener.accept_stream().unwrap()).expect("the peer connects"),
+    |listener| listener.agree(listener.accept_incoming().unwrap()).expect("the peer connects"),
 ];
 
 /// Connects to `address`, which leads to `listener`, and sends a message.

@@ -2,11 +2,12 @@
 //! windows and buffers as they come. A message is a write into a receive that is posted, and is
 //! there when the write is acknowledged.
 
-use super::{Line, Message, Order, Reuse, Task, crowd, now_ns, say, thread, watch};
+use super::{Line, Message, Order, Program, Reuse, Task, crowd, now_ns, say, thread, watch};
 use anyhow::{Context as _, Result, bail};
+use lacuna::trust::{Token, Trust};
 use lacuna::{
-    Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener, Mode,
-    RecvHandle, ScopedIp, Security, SendBuffer,
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener,
+    Mode, RecvHandle, ScopedIp, Security, SendBuffer,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -40,14 +41,19 @@ fn config(order: &Order, mode: &str, cc: &str) -> Result<ConnectionConfig> {
     })
 }
 
-fn context(bind: ScopedIp) -> Result<Context> {
-    // Its hosts are alone on their network.
-    let security = Security::Insecure;
+fn context(order: &Order, bind: ScopedIp) -> Result<Context> {
+    let security = match order.program {
+        Program::Lacuna { sealed: true, .. } => {
+            Security::Keys(Trust::of_token(&order.identity.token.parse::<Token>()?))
+        }
+        // Its hosts are alone on their network.
+        _ => Security::Insecure,
+    };
     Ok(Context::new(ContextConfig { bind, security, ..ContextConfig::default() })?)
 }
 
 pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {
-    let context = context(order.address.into())?;
+    let context = context(order, order.address.into())?;
     let listener = Listener::bind(&context, order.address, config(order, mode, cc)?)?;
     say(&Line::Listening)?;
     if let Task::Bulk { seconds } = order.task {
@@ -62,10 +68,17 @@ pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {
         _ => 1,
     };
     loop {
-        let stream = listener.accept_stream()?;
+        let incoming = match listener.accept_incoming() {
+            Err(error @ ConnectError::Accept { .. }) => return Err(error.into()),
+            Err(error) => {
+                eprintln!("{error}");
+                continue;
+            }
+            Ok(incoming) => incoming,
+        };
         let (listener, used) = (listener.clone(), used.clone());
         thread(move || {
-            let taken = listener.agree(stream).map_err(Into::into);
+            let taken = listener.agree(incoming).map_err(Into::into);
             if let Err(error) = taken.and_then(|it| take(&it, bytes, ahead, &used)) {
                 eprintln!("{error:#}");
             }
@@ -156,7 +169,7 @@ pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => ScopedIp::ANY,
     };
-    let context = context(unspecified)?;
+    let context = context(order, unspecified)?;
     let config = config(order, mode, cc)?;
     let address = order.address;
     match order.task {

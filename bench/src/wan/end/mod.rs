@@ -61,6 +61,8 @@ pub(crate) enum Side {
 pub(crate) struct Identity {
     pub(crate) certificate: Vec<u8>,
     pub(crate) key: Vec<u8>,
+    /// The secret of both ends, for those who have one.
+    pub(crate) token: String,
 }
 
 /// Who moves the bytes, and with which settings.
@@ -72,6 +74,9 @@ pub(crate) enum Program {
         /// `default`, or a controller's name; `fixed` is told the link's rate.
         #[serde(default = "default_controller")]
         cc: String,
+        /// Whether packets are encrypted.
+        #[serde(default)]
+        sealed: bool,
     },
     Tcp {
         cc: String,
@@ -160,8 +165,8 @@ pub(crate) fn now_ns() -> u64 {
 pub(crate) fn run(order: &str) -> Result<()> {
     let order: Order = serde_json::from_str(order).context("the order")?;
     match (&order.program, order.side) {
-        (Program::Lacuna { mode, cc }, Side::Server) => lacuna::serve(&order, mode, cc),
-        (Program::Lacuna { mode, cc }, Side::Client) => lacuna::send(&order, mode, cc),
+        (Program::Lacuna { mode, cc, .. }, Side::Server) => lacuna::serve(&order, mode, cc),
+        (Program::Lacuna { mode, cc, .. }, Side::Client) => lacuna::send(&order, mode, cc),
         (Program::Tcp { cc }, Side::Server) => tcp::serve(&order, cc),
         (Program::Tcp { cc }, Side::Client) => tcp::send(&order, cc),
         (Program::Quinn { cc, .. }, Side::Server) => quic::serve(&order, cc, window(&order)?),

@@ -13,8 +13,8 @@ use crate::failure::{Ending, Failure};
 use crate::output::{Output, complain};
 use crate::units::{show_bytes, show_count, show_time};
 use lacuna::address::show;
-use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
-use lacuna_service::{Acceptor, Arrival, Purpose, Served, busy, sockets};
+use lacuna::{Connection, ConnectionConfig, ContextConfig, Incoming, Wrap};
+use lacuna_service::{Acceptor, Purpose, Served, busy, sockets};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -171,13 +171,13 @@ impl Server {
     /// with that client's result.
     pub(super) fn run(self: &Arc<Self>) -> Result<(), Failure> {
         let server = self.clone();
-        let serve = move |arrival| server.connected(arrival);
+        let serve = move |incoming| server.connected(incoming);
         self.acceptor.run(self.settings.once, &self.stop, GOODBYE, serve)
     }
 
     /// Serves one control connection to its end. It counts if it belongs to a client with a seat.
-    fn connected(&self, arrival: Arrival) -> Served<Failure> {
-        let (guest, admitted) = self.acceptor.let_in(arrival, |tag| self.admit(tag))?;
+    fn connected(&self, incoming: Incoming) -> Served<Failure> {
+        let (guest, admitted) = self.acceptor.let_in(incoming, |tag| self.admit(tag))?;
         match admitted {
             Admitted::Measured(session) => {
                 // If the session has ended meanwhile, this connection ends, too.

@@ -126,7 +126,7 @@ impl FakeReceiver {
     /// Refuses the next connection, and gives its tag.
     pub(crate) fn refuse(&self, reason: &str) -> u64 {
         let mut seen = None;
-        let refused = self.listener.agree_if(self.listener.accept_stream().unwrap(), |tag| {
+        let refused = self.listener.accept_if(|tag| {
             seen = Some(tag);
             Err(reason.to_owned())
         });

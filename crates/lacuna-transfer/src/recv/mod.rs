@@ -219,7 +219,7 @@ impl Receiver {
         let stop = options.stop.clone();
         let server = Server::new(options, once, sessions, acceptor.clone(), folder, umask);
         // Sessions check the token themselves.
-        let serve = move |arrival| server.connected(arrival);
+        let serve = move |incoming| server.connected(incoming);
         let result = acceptor.run(once, &|| stop.is_requested(), Duration::MAX, serve);
         drop((acceptor, context));
         result

@@ -19,9 +19,9 @@ use crate::report::{Summary, Tally};
 use crate::silence::{ActivityCounters, Silence};
 use crate::wire::{Answer, BLOCK_BYTES, FatalKind};
 use lacuna::address::show;
-use lacuna::{Connection, ConnectionStats};
+use lacuna::{Connection, ConnectionStats, Incoming};
 use lacuna_service::thread::{self, Over, ThreadError};
-use lacuna_service::{Acceptor, Arrival, Purpose, Served, busy};
+use lacuna_service::{Acceptor, Purpose, Served, busy};
 use rustix::fs::Mode;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -92,12 +92,12 @@ impl<S: Sessions> Server<S> {
     }
 
     /// Serves one control connection to its end.
-    pub(super) fn connected(&self, arrival: Arrival) -> Served<ReceiveError> {
+    pub(super) fn connected(&self, incoming: Incoming) -> Served<ReceiveError> {
         let admit = |tag| match Purpose::of(tag) {
             Some((Purpose::Files, _)) => Ok((self.take_seat()?, self.look_at_folder()?)),
             _ => Err(Purpose::Files.refusal(tag)),
         };
-        let (guest, (seat, root)) = self.acceptor.let_in(arrival, admit)?;
+        let (guest, (seat, root)) = self.acceptor.let_in(incoming, admit)?;
         let result = self.observed(&guest.connection, root);
         if self.once && result.is_some() {
             // With `once` nobody follows.

@@ -101,16 +101,6 @@ impl Incoming {
         !self.machine.has_begun() && self.pump.is_reset()
     }
 
-    /// Waits until the hello is complete or has failed.
-    pub(crate) fn wait_for_hello(&mut self, clock: Clock) -> Result<(), ConnectError> {
-        while !self.read_hello(clock.now_ns()) {
-            let limit = Some(clock.until(self.machine.deadline_ns()));
-            readiness::wait([self.pump.interest(&self.machine)], limit)
-                .map_err(|source| self.pump.failed(self.machine.doing(), source))?;
-        }
-        Ok(())
-    }
-
     /// Answers the hello. `config` has this end's own choices (rate, deadlines, timeouts, an MTU if
     /// given); mode and geometry are the connecting end's. `takes` sees the connecting end's tag
     /// and may refuse it with a reason.
