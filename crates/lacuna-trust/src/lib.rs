@@ -28,6 +28,7 @@ pub mod token;
 pub use code::{Code, CodeError};
 pub use file::{FileError, read_public_keys, write_secret};
 pub use key::{HostKey, KeyError, PublicKey};
+pub use lacuna_secure::Cipher;
 pub use offer::{CodeEnd, CodeOffer};
 pub use session::{Session, SessionError};
 pub use tls::Trust;

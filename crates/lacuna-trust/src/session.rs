@@ -11,8 +11,9 @@ use crate::offer::CodeEnd;
 use crate::pake::{Binding, Role};
 use crate::proof::{Failure, Proof, SAID_BYTES_MAX};
 use crate::tls::Trust;
+use lacuna_secure::Cipher;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection, Error, ServerConnection};
+use rustls::{CipherSuite, ClientConnection, Connection, Error, ServerConnection};
 use std::io::{self, BufRead, Read, Write};
 use zeroize::Zeroizing;
 
@@ -122,7 +123,7 @@ impl Session {
         // Not sent, and not looked at: the peer is known by its key.
         let name =
             ServerName::try_from("lacuna").map_err(|_| Error::General("no name".to_owned()))?;
-        Ok(Self::new(ClientConnection::new(trust.client.clone(), name)?.into(), trust))
+        Ok(Self::new(ClientConnection::new(trust.client(), name)?.into(), trust))
     }
 
     /// Of the end that accepts.
@@ -130,7 +131,7 @@ impl Session {
     /// # Errors
     /// If TLS cannot begin.
     pub fn accepting(trust: &Trust) -> Result<Self, SessionError> {
-        Ok(Self::new(ServerConnection::new(trust.server.clone())?.into(), trust))
+        Ok(Self::new(ServerConnection::new(trust.server())?.into(), trust))
     }
 
     fn new(mut tls: Connection, trust: &Trust) -> Self {
@@ -162,6 +163,15 @@ impl Session {
     /// The key that the peer has shown.
     fn shown(&self) -> Option<PublicKey> {
         self.tls.peer_certificates().and_then(|shown| PublicKey::of_der(shown.first()?))
+    }
+
+    /// The cipher that the ends have agreed on, which packets are sealed with, too; `None` before the handshake has ended.
+    #[must_use]
+    pub fn cipher(&self) -> Option<Cipher> {
+        match self.tls.negotiated_cipher_suite()?.suite() {
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some(Cipher::ChaCha20Poly1305),
+            _ => Some(Cipher::Aes128Gcm),
+        }
     }
 
     /// The secret of the next connection that uses this session.

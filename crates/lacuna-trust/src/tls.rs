@@ -7,8 +7,12 @@ use crate::key::{HostKey, PublicKey};
 use crate::offer::CodeOffer;
 use crate::proof::Door;
 use crate::token::Token;
+use lacuna_secure::Cipher;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::aws_lc_rs::cipher_suite::{
+    TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256,
+};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{
     CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
@@ -19,7 +23,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    SignatureScheme,
+    SignatureScheme, SupportedCipherSuite,
 };
 use std::collections::HashSet;
 use std::fmt;
@@ -32,9 +36,17 @@ pub(crate) type Judge = dyn Fn(&PublicKey) -> bool + Send + Sync;
 #[derive(Clone)]
 pub struct Trust {
     own: PublicKey,
-    pub(crate) client: Arc<ClientConfig>,
-    pub(crate) server: Arc<ServerConfig>,
+    /// The faster one of this host, if that was said.
+    cipher: Option<Cipher>,
+    configs: Arc<[Configs; 2]>,
     pub(crate) door: Door,
+}
+
+/// For both sides of TLS.
+struct Configs {
+    cipher: Cipher,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Trust {
@@ -105,13 +117,70 @@ impl Trust {
 
     /// With what each end asks of the other's key during TLS.
     fn new(own: &HostKey, of_servers: Arc<Judge>, of_clients: Arc<Judge>, door: Door) -> Self {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let configs = Cipher::ALL.map(|cipher| Configs::new(cipher, own, &of_servers, &of_clients));
+        let (own, configs) = (own.public(), Arc::new(configs));
+        Self { own, cipher: None, configs, door }
+    }
+
+    /// The key that this end shows.
+    #[must_use]
+    pub fn own(&self) -> PublicKey {
+        self.own
+    }
+
+    /// The same trust, for a host on which this cipher is the faster one. An end for which that is ChaCha20 agrees to no
+    /// other, since the slower end is the one that limits both.
+    #[must_use]
+    pub fn with_cipher(self, cipher: Cipher) -> Self {
+        Self { cipher: Some(cipher), ..self }
+    }
+
+    /// The same, unless it was said before.
+    #[must_use]
+    pub fn or_cipher(self, cipher: Cipher) -> Self {
+        Self { cipher: self.cipher.or(Some(cipher)), ..self }
+    }
+
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        self.configs().client.clone()
+    }
+
+    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+        self.configs().server.clone()
+    }
+
+    fn configs(&self) -> &Configs {
+        let cipher = self.cipher.unwrap_or_default();
+        let found = self.configs.iter().find(|configs| configs.cipher == cipher);
+        found.expect("there are configurations for all ciphers")
+    }
+}
+
+/// What an end agrees to on whose host this cipher is the faster one. What TLS agrees on is for the packets, too.
+fn suites(cipher: Cipher) -> Vec<SupportedCipherSuite> {
+    match cipher {
+        Cipher::Aes128Gcm => vec![TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256],
+        Cipher::ChaCha20Poly1305 => vec![TLS13_CHACHA20_POLY1305_SHA256],
+    }
+}
+
+impl Configs {
+    fn new(
+        cipher: Cipher,
+        own: &HostKey,
+        of_servers: &Arc<Judge>,
+        of_clients: &Arc<Judge>,
+    ) -> Self {
+        let cipher_suites = suites(cipher);
+        let provider = Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() });
         let der = own.to_der();
         let key = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(der.as_slice()));
         let key = key.expect("an Ed25519 key");
         let shown = CertificateDer::from(own.public().to_der());
         let shown = Arc::new(CertifiedKey::new(vec![shown], key));
-        let verifier = |judge| Arc::new(Verifier { judge, provider: provider.clone() });
+        let verifier = |judge: &Arc<Judge>| {
+            Arc::new(Verifier { judge: judge.clone(), provider: provider.clone() })
+        };
         let client = ClientConfig::builder_with_provider(provider.clone());
         let client = client.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
         let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown.clone()));
@@ -129,13 +198,7 @@ impl Trust {
             server.with_client_cert_verifier(verifier(of_clients)).with_cert_resolver(resolver);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        Self { own: own.public(), client: Arc::new(client), server: Arc::new(server), door }
-    }
-
-    /// The key that this end shows.
-    #[must_use]
-    pub fn own(&self) -> PublicKey {
-        self.own
+        Self { cipher, client: Arc::new(client), server: Arc::new(server) }
     }
 }
 

@@ -252,6 +252,9 @@ pub struct Chosen {
     pub mtu_bytes: u32,
     /// Form of data packets.
     pub wire: &'static str,
+    /// The cipher of encrypted packets; `None` where they are in clear.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<&'static str>,
     /// Whether `mtu_bytes` was found by probing.
     pub mtu_probed: bool,
     /// Bytes per chunk.
@@ -295,6 +298,7 @@ impl Chosen {
             mode: config.mode.to_string(),
             mtu_bytes: geometry.mtu_bytes(),
             wire: Wire::of_seal(geometry.seal()).name(),
+            cipher: None,
             mtu_probed: config.mtu_bytes.is_none(),
             chunk_bytes: geometry.chunk_bytes(),
             slot_bytes: geometry.max_message_bytes(),
@@ -324,7 +328,11 @@ impl std::fmt::Display for Chosen {
             if self.mtu_probed { "probed" } else { "given" },
         )?;
         if self.wire != Wire::default().name() {
-            write!(f, "wire {}, ", self.wire)?;
+            write!(f, "wire {}", self.wire)?;
+            if let Some(cipher) = self.cipher {
+                write!(f, " by {cipher}")?;
+            }
+            f.write_str(", ")?;
         }
         match (self.channels, self.channels_here) {
             (1, 1) => write!(f, "1 channel")?,
@@ -420,6 +428,7 @@ mod tests {
             mode: "sr".to_owned(),
             mtu_bytes: 4096,
             wire: "short",
+            cipher: None,
             mtu_probed: true,
             chunk_bytes: 4096,
             slot_bytes: 1 << 30,

@@ -5,7 +5,7 @@
 //! Bytes that the peer sent before somebody wants them wait in the kernel, or in the session. So a control connection
 //! moves as a whole: from the handshake to the monitor, to a pool, and to the next handshake.
 
-use lacuna_secure::Secret;
+use lacuna_secure::{Cipher, Secret};
 use lacuna_trust::alert::{CLEAR_ONLY, TLS_FIRST_BYTE};
 use lacuna_trust::{Session, SessionError, Trust};
 use std::io::{self, Read, Write};
@@ -91,11 +91,16 @@ impl<S> Control<S> {
         self.session().is_some_and(Session::wants_write)
     }
 
-    /// The secret of the next connection; `None` without a session.
-    pub(crate) fn secret(&mut self) -> io::Result<Option<Secret>> {
+    /// The secret of the next connection and the cipher; `None` without a session.
+    pub(crate) fn secret(&mut self) -> io::Result<Option<(Cipher, Secret)>> {
         let Layer::Session(session) = &mut self.layer else { return Ok(None) };
         let secret = session.secret().map_err(to_io)?;
-        Ok(Some(Secret::new(*secret)))
+        Ok(self.cipher().map(|cipher| (cipher, Secret::new(*secret))))
+    }
+
+    /// The cipher of packets; `None` without a session.
+    pub(crate) fn cipher(&self) -> Option<Cipher> {
+        self.session().and_then(Session::cipher)
     }
 
     fn session(&self) -> Option<&Session> {

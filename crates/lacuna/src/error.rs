@@ -1,7 +1,7 @@
 //! Errors: one enum per operation, each variant with whose fault it is.
 
 use crate::address::show;
-use crate::security::{INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
+use crate::security::{CIPHER_VARIABLE, INSECURE_VARIABLE, TOKEN_FILE_VARIABLE};
 use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_datapath::limit::{Limit, NoThread, Said};
@@ -53,6 +53,12 @@ pub enum ContextError {
     Insecure {
         /// What is wrong.
         why: &'static str,
+    },
+    /// The environment names no cipher. The caller's fault.
+    #[error("{CIPHER_VARIABLE}: no cipher is called {found}: use aes-128-gcm or chacha20-poly1305")]
+    Cipher {
+        /// What it names.
+        found: String,
     },
     /// The system gave no thread.
     #[error("the system refused a thread: {}", NoThread(.0))]

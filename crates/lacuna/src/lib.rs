@@ -51,6 +51,7 @@ mod deprecated;
 mod driver;
 mod error;
 mod fairness;
+mod fastest_cipher;
 mod handles;
 mod handshake;
 mod happy_eyeballs;
@@ -101,7 +102,7 @@ pub use pool::Pool;
 pub use queue_pair::QueuePair;
 pub use reading::{READ_PART_BYTES, READ_PARTS_MAX, ReadHandle};
 pub use region::{Region, RegionOptions, Rights, Window};
-pub use security::{INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
+pub use security::{CIPHER_VARIABLE, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
 pub use stats::{AutoStats, ChannelStats, ConnectionStats, EndedStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;

@@ -5,6 +5,8 @@
 //! words what it does not allow. So a peer that wants less than this end never gets it by staying silent.
 
 use crate::error::ContextError;
+use crate::fastest_cipher::fastest;
+use lacuna_secure::Cipher;
 use lacuna_trust::{Token, Trust};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,6 +15,9 @@ use std::path::PathBuf;
 pub const TOKEN_FILE_VARIABLE: &str = "LACUNA_TOKEN_FILE";
 /// With the value 1, [`Security::FromEnvironment`] is [`Security::Insecure`].
 pub const INSECURE_VARIABLE: &str = "LACUNA_INSECURE";
+/// Names the cipher of this end in place of the one that is measured to be the faster: `aes-128-gcm` or `chacha20-poly1305`.
+/// The peer may have to agree to ChaCha20, and does; it need not agree to AES.
+pub const CIPHER_VARIABLE: &str = "LACUNA_CIPHER";
 
 /// Which connections of a context are encrypted, and with whom.
 ///
@@ -77,7 +82,9 @@ impl Policy {
             Security::KeysOffHost(trust) => (Some(trust.clone()), Clear::ThisHost),
             Security::Insecure => (None, Clear::Anybody),
         };
-        Ok(Self { trust, clear })
+        let cipher = cipher_of_environment()?;
+        let of_here = |trust: Trust| trust.or_cipher(cipher.unwrap_or_else(fastest));
+        Ok(Self { trust: trust.map(of_here), clear })
     }
 
     /// Whether a connection with a peer at this address may be in clear.
@@ -115,6 +122,15 @@ fn token_of_environment() -> Result<Option<Token>, ContextError> {
     };
     let file = PathBuf::from(file);
     Token::read(&file).map(Some).map_err(|source| ContextError::Token { source })
+}
+
+/// The cipher that the environment names.
+fn cipher_of_environment() -> Result<Option<Cipher>, ContextError> {
+    let Some(name) = std::env::var_os(CIPHER_VARIABLE).filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let found = name.to_string_lossy().into_owned();
+    Cipher::of_name(&found).map(Some).ok_or(ContextError::Cipher { found })
 }
 
 /// Whether the environment allows connections in clear with anybody.

@@ -1,7 +1,7 @@
 //! Encrypted connections: everything works as in clear, and only between ends that trust each other.
 
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss, MemNetwork};
-use lacuna::trust::{HostKey, Token, Trust};
+use lacuna::trust::{Cipher, HostKey, Token, Trust};
 use lacuna::{
     Class, Classes, ConnectError, Connection, ConnectionConfig, Context, ContextConfig,
     DatapathKind, Listener, Progress, QueuePairError, Security, Wrap,
@@ -211,5 +211,28 @@ fn peers_on_this_host_are_spoken_to_in_clear_where_both_ends_allow_it() {
         let (a, b) = attempt(&here, &there, ConnectionConfig::default());
         let found = [a.as_ref(), b.as_ref()].map(|end| end.ok().map(|end| end.chosen().wire));
         assert_eq!(found, [wire, wire], "{a:?} {b:?}");
+    }
+}
+
+/// The slower end is the one that limits both.
+#[test]
+fn an_end_for_which_chacha20_is_faster_has_its_way() {
+    let token = Token::generate().unwrap();
+    let [aes, chacha] = Cipher::ALL;
+    let named = |cipher: Cipher| {
+        context(Some(Trust::of_token(&token).with_cipher(cipher)), ContextConfig::default())
+    };
+    for (here, there, agreed) in
+        [(aes, aes, aes), (aes, chacha, chacha), (chacha, aes, chacha), (chacha, chacha, chacha)]
+    {
+        let (here, there) = (named(here), named(there));
+        let (a, b) = attempt(&here, &there, ConnectionConfig::default());
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert_eq!([a.chosen().cipher, b.chosen().cipher], [Some(agreed.name()); 2]);
+        let data = bytes(100_000, 3);
+        let receiving = b.post_recv(vec![0; data.len()]).unwrap();
+        a.send(&data).unwrap();
+        receiving.wait(LONG).unwrap();
+        assert_eq!(receiving.complete().buffer, data);
     }
 }

@@ -34,9 +34,10 @@ impl pointer::Object for lacuna_listener {
 
 pub(super) fn context_failure(error: &ContextError) -> Failure {
     let code = match error {
-        ContextError::Channels { .. } | ContextError::Insecure { .. } | ContextError::Inherited => {
-            outcome::USAGE
-        }
+        ContextError::Channels { .. }
+        | ContextError::Insecure { .. }
+        | ContextError::Cipher { .. }
+        | ContextError::Inherited => outcome::USAGE,
         ContextError::Bind(_)
         | ContextError::PathMemory { .. }
         | ContextError::Token { .. }

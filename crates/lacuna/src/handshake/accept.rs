@@ -212,7 +212,8 @@ impl Incoming {
                 siblings.push(here);
             }
         }
-        let (queue_pair, chosen) = reservation.into_queue_pair(terms);
+        let (queue_pair, mut chosen) = reservation.into_queue_pair(terms);
+        chosen.cipher = secret.map(|(cipher, _)| cipher.name());
         let local = context.addresses()[..usize::from(geometry.channels())].to_vec();
         let info = queue_pair.owner.shared.with_qp(|qp| info_of(qp.config(), local));
         let is_mtu_given = config.mtu_bytes.is_some();

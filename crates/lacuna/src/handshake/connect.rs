@@ -17,7 +17,7 @@ use lacuna_proto::handshake::{
     self as words, Connect, ConnectStep, Offer, ProbePlan, Role, addresses,
 };
 use lacuna_proto::probe::{Prober, mtu_candidates};
-use lacuna_secure::End as SecureEnd;
+use lacuna_secure::{Cipher, End as SecureEnd};
 use lacuna_wire::Seal;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -266,7 +266,8 @@ impl Exchange {
                     Some((role, reserved.into_sibling(role, &terms, there.peer)?))
                 });
                 let siblings = Siblings(made.collect());
-                let (queue_pair, chosen) = reservation.into_queue_pair(terms);
+                let (queue_pair, mut chosen) = reservation.into_queue_pair(terms);
+                chosen.cipher = pump.control().cipher().map(Cipher::name);
                 let origin =
                     keeps.then(|| Origin::Pool(context.control_pool().clone(), pump.peer()));
                 let (peer, control) = pump.into_parts();

@@ -51,13 +51,18 @@ impl Reservation {
     }
 
     /// Sets the keys of its packets, which follow from the secret of the connection.
-    pub(super) fn secure(&self, secret: &Secret, own: SecureEnd, role: Option<Role>) {
+    pub(super) fn secure(
+        &self,
+        (cipher, secret): &(Cipher, Secret),
+        own: SecureEnd,
+        role: Option<Role>,
+    ) {
         let context = &self.owner.context;
         let secret =
             secret.derive(b"lacuna queue pair", role.map_or("main", Role::name).as_bytes());
         let (channels, now_ns) = (context.config().channels, context.clock().now_ns());
         let association =
-            Association::new(Cipher::default(), secret, own, channels, Limits::default(), now_ns);
+            Association::new(*cipher, secret, own, channels, Limits::default(), now_ns);
         self.shared().books().secure(association);
     }
 
