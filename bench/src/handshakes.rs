@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// The flood's addresses are 127.0.0.2 and so on.
 const SOURCES: u32 = 8;
+/// Ports of each, from the first one on.
+const PORT: u16 = 10_000;
+const PORTS: u32 = 50_000;
 /// As many of its connections are held at once by whoever floods: more than a listener keeps.
 const HELD: usize = 4096;
 const HONEST: usize = 50;
@@ -66,7 +69,9 @@ struct Line {
 }
 
 pub(crate) fn run(args: &HandshakesArgs) -> Result<()> {
-    ensure!(args.exchanges > 0 && args.rate > 0, "--exchanges and --rate must be 1 or more");
+    let most = SOURCES * PORTS;
+    ensure!((1..=most).contains(&args.exchanges), "--exchanges must be 1 to {most}");
+    ensure!(args.rate > 0, "--rate must be 1 or more");
     raise_descriptors()?;
     let mut all_hold = true;
     for kind in [Kind::Silent, Kind::Tls] {
@@ -295,7 +300,7 @@ fn flood(to: SocketAddr, args: &HandshakesArgs, first: &[u8]) -> Result<Duration
         {
             std::thread::sleep(early);
         }
-        let stream = half_open(to, number % SOURCES)?;
+        let stream = half_open(to, number)?;
         if held.len() == HELD {
             held.pop_front();
         }
@@ -311,14 +316,15 @@ fn flood(to: SocketAddr, args: &HandshakesArgs, first: &[u8]) -> Result<Duration
     Ok(began.elapsed())
 }
 
-/// Begins to connect from one of the flood's addresses.
-fn half_open(to: SocketAddr, source: u32) -> Result<TcpStream> {
+/// Begins to connect from the flood's addresses in turn, and from each port of theirs once.
+fn half_open(to: SocketAddr, number: u32) -> Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    // The port is chosen when it connects, so that one may be used towards several places.
-    rustix::net::sockopt::set_ip_bind_address_no_port(&socket, true)?;
-    let from = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 2).to_bits() + source);
-    bind(&socket, &SocketAddr::from((from, 0)))?;
+    // An earlier flood may have used the port, towards another place.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    let from = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 2).to_bits() + number % SOURCES);
+    let port = PORT + (number / SOURCES % PORTS) as u16;
+    bind(&socket, &SocketAddr::from((from, port)))?;
     match connect(&socket, &to) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
         Err(error) => Err(error).context("cannot begin to connect"),
@@ -333,7 +339,7 @@ mod tests {
     fn half_open_exchanges_come_from_eight_addresses_and_tls_begins_with_a_message() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
-        let held: Vec<_> = (0..SOURCES).map(|source| half_open(to, source).unwrap()).collect();
+        let held: Vec<_> = (0..SOURCES).map(|number| half_open(to, number).unwrap()).collect();
         let mut sources: Vec<_> = held.iter().map(|_| listener.accept().unwrap().1.ip()).collect();
         sources.sort_unstable();
         sources.dedup();

@@ -74,14 +74,31 @@ pub(crate) enum Kind {
     Crowd,
 }
 
-/// The path becomes another one.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The path becomes another one, or somebody on it begins to meddle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Change {
     /// After the client's start.
     pub(crate) at_s: f64,
     pub(crate) rate_mbit: Option<u64>,
     pub(crate) loss: Option<f64>,
+    /// The client's packets come from other ports from now on, and nothing comes to the old ones, as behind a NAT that has
+    /// forgotten its table.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) rebind: bool,
+    /// Packets of the client are copied, changed and sent to the server at this rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) forged_mbit: Option<u64>,
+    /// Behind the link and not in front of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) behind: bool,
+}
+
+impl Change {
+    /// Whether it leaves rate and loss of the path alone.
+    pub(crate) fn is_of_ends(&self) -> bool {
+        self.rebind || self.forged_mbit.is_some()
+    }
 }
 
 /// One setting.
@@ -132,6 +149,10 @@ pub(crate) struct Goal {
     pub(crate) share: Option<[f64; 2]>,
     /// After darkness: milliseconds besides a round trip, at most.
     pub(crate) resumed_ms: Option<f64>,
+    /// After the client was moved: milliseconds besides two round trips without a byte, at most.
+    pub(crate) pause_ms: Option<f64>,
+    /// A second after the client was moved, or others began to meddle: this part of the rate before at least.
+    pub(crate) kept_rate: Option<f64>,
 }
 
 impl Cell {

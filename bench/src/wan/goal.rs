@@ -81,6 +81,14 @@ pub(crate) fn verdicts(goal: &Goal, record: &Record) -> Vec<Verdict> {
         let found = ours.resumed_ms.unwrap_or(f64::INFINITY);
         verdicts.push(Verdict::at_most("ms until it resumed", found, rtt_ms + extra_ms));
     }
+    if let Some(extra_ms) = goal.pause_ms {
+        let found = ours.pause_ms.unwrap_or(f64::INFINITY);
+        verdicts.push(Verdict::at_most("ms without a byte", found, 2.0 * rtt_ms + extra_ms));
+    }
+    if let Some(least) = goal.kept_rate {
+        let found = ours.kept_rate.unwrap_or(0.0);
+        verdicts.push(Verdict::at_least("of the rate before", found, least));
+    }
     verdicts
 }
 

@@ -7,6 +7,7 @@ mod contestant;
 pub(crate) mod end;
 mod glance;
 mod goal;
+mod meddle;
 mod neighbours;
 mod path;
 mod plot;

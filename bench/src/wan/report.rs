@@ -240,13 +240,18 @@ fn table(record: &Record) -> String {
     for change in &cell.changes {
         let rate = change.rate_mbit.map_or(String::new(), |rate| format!(" {rate} Mbit/s"));
         let loss = change.loss.map_or(String::new(), |loss| format!(" loss {}", loss_name(loss)));
-        let _ = write!(text, "; at {} s{rate}{loss}", change.at_s);
+        let moved = if change.rebind { " the client comes from other ports" } else { "" };
+        let place = if change.behind { "behind" } else { "in front of" };
+        let forged = change.forged_mbit.map_or(String::new(), |rate| {
+            format!(" {rate} Mbit/s of forged packets {place} the link")
+        });
+        let _ = write!(text, "; at {} s{rate}{loss}{moved}{forged}", change.at_s);
     }
     let tasks: BTreeSet<_> = record.entries.values().map(run_as).collect();
     let _ = writeln!(text, ". Run: {}.\n", tasks.into_iter().collect::<Vec<_>>().join("; "));
     text += match (cell.kind, cell.is_shared()) {
         (Kind::Bulk, false) => {
-            "| contestant | goodput | of ideal | steady | full after ms | resumed after ms | queue ms mean, most | drops | CPU-s/GB ends, path, cores | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+            "| contestant | goodput | of ideal | steady | full after ms | resumed after ms | pause ms, kept rate | queue ms mean, most | drops | CPU-s/GB ends, path, cores | others |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
         }
         (Kind::Bulk, true) => {
             "| flows | goodput together | share of the first | Jain | queue ms mean, most | drops | others |\n|---|---|---|---|---|---|---|\n"
@@ -326,6 +331,10 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
             maybe(summary.steady_mbit),
             maybe(summary.full_after_ms),
             maybe(summary.resumed_ms),
+            match (summary.pause_ms, summary.kept_rate) {
+                (None, None) => String::new(),
+                (pause_ms, kept) => format!("{}, {}", maybe(pause_ms), maybe(kept)),
+            },
             queue,
             maybe(summary.queue_drops),
             cpu,

@@ -3,6 +3,7 @@
 use super::cell::Cell;
 use super::contestant::Contestant;
 use super::end::{Identity, Line, Order, Program, Side, Task, now_ns};
+use super::meddle;
 use super::neighbours::{Neighbours, Pulse};
 use super::path;
 use super::process::Process;
@@ -114,6 +115,8 @@ fn watch(
     let began = Instant::now();
     let mut pulse = Pulse::start(now_ns());
     let is_bulk = matches!(cell.task, Task::Bulk { .. });
+    // They end with this.
+    let mut meddlers = Vec::new();
     let mut changes = cell.changes.iter().peekable();
     let patience = match cell.task {
         Task::Bulk { seconds } => Duration::from_secs_f64(seconds) + CONNECTED,
@@ -124,7 +127,15 @@ fn watch(
         pulse.beat(now_ns());
         found.standstill_ns = pulse.longest_ns();
         if let Some(change) = changes.next_if(|change| change.at_s <= elapsed.as_secs_f64()) {
-            path::change(wan, cell, change)?;
+            if !change.is_of_ends() {
+                path::change(wan, cell, change)?;
+            }
+            if change.rebind {
+                meddle::rebind(wan)?;
+            }
+            if let Some(rate_mbit) = change.forged_mbit {
+                meddlers.push(meddle::forge(wan, rate_mbit, change.behind)?);
+            }
             found.changes.push((now_ns(), *change));
         }
         let mut is_over = true;

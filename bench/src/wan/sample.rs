@@ -11,6 +11,8 @@ const WINDOW_NS_MIN: u64 = 100_000_000;
 const FULL: f64 = 0.9;
 /// The interval of the series that is kept.
 const SERIES_NS: u64 = 500_000_000;
+/// How long a transfer has to get over a change of its ends.
+const SETTLED_NS: u64 = 1_000_000_000;
 
 /// All times are in milliseconds, all rates in Mbit/s of what the application got.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +26,10 @@ pub(crate) struct Sample {
     pub(crate) full_after_ms: Option<f64>,
     /// From the end of darkness until something arrived.
     pub(crate) resumed_ms: Option<f64>,
+    /// The longest time without a byte after a change of the ends.
+    pub(crate) pause_ms: Option<f64>,
+    /// The rate from a second after such a change on, as a part of the rate before it.
+    pub(crate) kept_rate: Option<f64>,
     /// The rate over time, per half second.
     pub(crate) series_mbit: Vec<f64>,
     pub(crate) messages_ms: Vec<f64>,
@@ -151,6 +157,15 @@ impl Sample {
             });
             arrivals.map(|(at_ns, _)| ms(at_ns - light_ns)).reduce(f64::min)
         });
+        if let Some((at_ns, _)) = found.changes.iter().find(|(_, change)| change.is_of_ends()) {
+            let at_ns = *at_ns;
+            let pauses = found.arrived.iter().map(|series| longest_pause_ns(series, at_ns));
+            self.pause_ms = pauses.max().map(ms);
+            let before = together(at_ns.saturating_sub(2 * SETTLED_NS).max(began_ns), at_ns);
+            let from_ns = at_ns + SETTLED_NS;
+            self.kept_rate =
+                (from_ns < ended_ns && before > 0.0).then(|| together(from_ns, ended_ns) / before);
+        }
         found.arrived.iter().map(|series| bytes_at(series, ended_ns)).sum()
     }
 
@@ -171,6 +186,19 @@ impl Sample {
             self.unfinished_ms = Some(unfinished_ms).filter(|unfinished| *unfinished > mean_ms);
         }
     }
+}
+
+/// The longest time without a new byte, from a time on.
+fn longest_pause_ns(series: &[(u64, u64)], from_ns: u64) -> u64 {
+    let mut last = (from_ns, bytes_at(series, from_ns));
+    let mut longest_ns = 0;
+    for (at_ns, bytes) in series.iter().filter(|(at_ns, _)| *at_ns > from_ns) {
+        longest_ns = longest_ns.max(at_ns - last.0);
+        if *bytes > last.1 {
+            last = (*at_ns, *bytes);
+        }
+    }
+    longest_ns
 }
 
 /// When a path that had been dark let something through again.
@@ -239,8 +267,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_the_longest_time_without_a_byte_behind_a_change() {
+        let series = [(0, 0), (90, 1), (100, 2), (110, 2), (130, 3), (140, 4), (150, 4)];
+        assert_eq!(longest_pause_ns(&series, 100), 30);
+        assert_eq!(longest_pause_ns(&series, 120), 20, "it was one before, too");
+        assert_eq!(longest_pause_ns(&series, 140), 10, "to the end");
+    }
+
+    #[test]
     fn light_comes_back_with_the_first_change_after_darkness() {
-        let change = |loss| Change { at_s: 0.0, rate_mbit: None, loss };
+        let change = |loss| Change { loss, ..Change::default() };
         let changes = [(1, change(Some(0.1))), (2, change(Some(1.0))), (5, change(None))];
         assert_eq!(light_again(&changes), Some(5));
         assert_eq!(light_again(&changes[..2]), None);

@@ -27,6 +27,8 @@ pub(crate) struct Summary {
     pub(crate) jain: Option<f64>,
     pub(crate) full_after_ms: Option<f64>,
     pub(crate) resumed_ms: Option<f64>,
+    pub(crate) pause_ms: Option<f64>,
+    pub(crate) kept_rate: Option<f64>,
     pub(crate) queue_ms_mean: Option<f64>,
     pub(crate) queue_ms_max: Option<f64>,
     pub(crate) cpu_s_per_gbyte: Option<f64>,
@@ -93,6 +95,9 @@ pub(crate) fn headline(sample: &Sample) -> String {
     if let Some(resumed) = sample.resumed_ms {
         text += &format!(", resumed after {resumed:.0} ms");
     }
+    if let Some((pause_ms, kept)) = sample.pause_ms.zip(sample.kept_rate) {
+        text += &format!(", {pause_ms:.0} ms without a byte, then {kept:.2} of the rate before");
+    }
     if !sample.messages_ms.is_empty() {
         text += &format!(" ({} messages)", sample.messages_ms.len());
     }
@@ -143,6 +148,8 @@ impl Summary {
             jain: two(jain),
             full_after_ms: of(|sample| sample.full_after_ms),
             resumed_ms: of(|sample| sample.resumed_ms),
+            pause_ms: of(|sample| sample.pause_ms),
+            kept_rate: of(|sample| sample.kept_rate),
             queue_ms_mean: of(|sample| Some(sample.queue_ms_mean)),
             queue_ms_max: samples().map(|sample| sample.queue_ms_max).reduce(f64::max),
             cpu_s_per_gbyte: of(|sample| sample.cpu_s_per_gbyte),
