@@ -22,6 +22,8 @@ pub mod offer;
 mod pake;
 mod proof;
 pub mod session;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tls;
 pub mod token;
 
