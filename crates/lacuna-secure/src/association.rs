@@ -6,7 +6,7 @@
 use crate::cipher::Cipher;
 use crate::epoch::{self, Epochs};
 use crate::schedule::{End, PacketKey, Secret};
-use crate::window::Window;
+use crate::window::{Window, unwrap};
 use crate::{HEAD_BYTES, NUMBER_BYTES, PACKET_BYTES_MIN, TAG_BYTES, TRAILER_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -295,7 +295,7 @@ impl Opener<'_> {
         let (head, text) = covered.split_at(HEAD_BYTES);
         let (word, tag) = trailer.split_at(NUMBER_BYTES);
         let word = word.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        let number = unwrap(self.opening.window.next(), word & NUMBER_MASK);
+        let number = unwrap(self.opening.window.next(), word & NUMBER_MASK, NUMBER_BITS);
         if !self.opening.window.is_new(number) {
             return Err(OpenError::Repeated { number });
         }
@@ -335,20 +335,6 @@ impl Opener<'_> {
         }
         self.opening.keys[epoch::bits(epoch) as usize] = Some((epoch, key));
         Ok(())
-    }
-}
-
-/// The number nearest to `expected` with these low bits (RFC 9000, A.3).
-#[inline]
-fn unwrap(expected: u64, low: u64) -> u64 {
-    let half = 1 << (NUMBER_BITS - 1);
-    let candidate = expected & !NUMBER_MASK | low;
-    if candidate + half <= expected {
-        candidate + NUMBER_MASK + 1
-    } else if candidate > expected + half && candidate > NUMBER_MASK {
-        candidate - NUMBER_MASK - 1
-    } else {
-        candidate
     }
 }
 

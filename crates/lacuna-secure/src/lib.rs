@@ -9,7 +9,8 @@
 //! - [`schedule`]: from one secret of both ends to a key for each epoch, direction and channel;
 //! - [`epoch`]: when keys are replaced, and why both ends are never more than one epoch apart;
 //! - [`window`]: which numbers came, so that none counts twice (RFC 6479);
-//! - [`association`]: all of it for one queue pair.
+//! - [`association`]: all of it for one queue pair;
+//! - [`datagram`]: the same for a queue pair with any number of peers and no connections.
 //!
 //! The number counts the packets that were sealed with a key, whatever they are: data, control packets, probes, those
 //! of reliable connections. So no protocol above can make one repeat, by sending a packet again or by counting in two
@@ -22,6 +23,7 @@
 
 pub mod association;
 pub mod cipher;
+pub mod datagram;
 pub mod epoch;
 pub mod schedule;
 pub mod window;

@@ -79,6 +79,13 @@ impl Secret {
         u64::from_be_bytes(bytes)
     }
 
+    /// Bytes that only follow from the secret, for a purpose of their own.
+    pub(crate) fn bytes<const N: usize>(&self, label: &[u8], context: &[u8]) -> Zeroizing<[u8; N]> {
+        let mut bytes = Zeroizing::new([0; N]);
+        self.expand(&[label, context], bytes.as_mut());
+        bytes
+    }
+
     /// The secret of the next epoch.
     #[must_use]
     pub(crate) fn next(&self) -> Self {
@@ -135,6 +142,16 @@ impl PacketKey {
         in_out: &mut [u8],
     ) -> Result<Tag, Unspecified> {
         self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(head), in_out)
+    }
+
+    /// Decrypts in place what has its tag behind it. What is in it after an error means nothing.
+    pub(crate) fn open_in_place(
+        &self,
+        number: u64,
+        head: &[u8],
+        in_out: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        self.key.open_in_place(self.nonce(number), Aad::from(head), in_out).map(|_| ())
     }
 
     /// Decrypts into `out`, which is as long as the ciphertext. What is in it after an error means nothing.
