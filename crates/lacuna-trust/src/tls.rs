@@ -3,7 +3,7 @@
 //! Where a one-time code decides, TLS takes any key for the time being; `proof.rs` sees to the rest.
 
 use crate::code::Code;
-use crate::key::{HostKey, PublicKey};
+use crate::key::{HostKey, KEY_BYTES, PublicKey};
 use crate::offer::CodeOffer;
 use crate::proof::Door;
 use crate::token::Token;
@@ -28,6 +28,7 @@ use rustls::{
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// Says whether a key is one to speak with.
 pub(crate) type Judge = dyn Fn(&PublicKey) -> bool + Send + Sync;
@@ -40,6 +41,8 @@ pub struct Trust {
     cipher: Option<Cipher>,
     configs: Arc<[Configs; 2]>,
     pub(crate) door: Door,
+    /// Of the token, if that is whom it believes.
+    datagrams: Option<Arc<Zeroizing<[u8; KEY_BYTES]>>>,
 }
 
 /// For both sides of TLS.
@@ -67,7 +70,8 @@ impl Trust {
     #[must_use]
     pub fn of_token(token: &Token) -> Self {
         let own = token.key();
-        Self::of_keys(&own, [own.public()])
+        let datagrams = Some(Arc::new(token.datagram_secret()));
+        Self { datagrams, ..Self::of_keys(&own, [own.public()]) }
     }
 
     /// Believes those whose key `judge` finds good. It is asked once for each handshake, before anything that the peer
@@ -119,13 +123,20 @@ impl Trust {
     fn new(own: &HostKey, of_servers: Arc<Judge>, of_clients: Arc<Judge>, door: Door) -> Self {
         let configs = Cipher::ALL.map(|cipher| Configs::new(cipher, own, &of_servers, &of_clients));
         let (own, configs) = (own.public(), Arc::new(configs));
-        Self { own, cipher: None, configs, door }
+        Self { own, cipher: None, configs, door, datagrams: None }
     }
 
     /// The key that this end shows.
     #[must_use]
     pub fn own(&self) -> PublicKey {
         self.own
+    }
+
+    /// The secret that datagrams are encrypted by, which all have who are believed; `None` where they have none in
+    /// common ([`Trust::of_token`] alone does).
+    #[must_use]
+    pub fn datagram_secret(&self) -> Option<&[u8; KEY_BYTES]> {
+        self.datagrams.as_deref().map(|secret| &**secret)
     }
 
     /// The same trust, for a host on which this cipher is the faster one. An end for which that is ChaCha20 agrees to no

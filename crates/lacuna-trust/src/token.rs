@@ -59,17 +59,30 @@ impl Token {
         Zeroizing::new(URL_SAFE_NO_PAD.encode(&*self.0))
     }
 
-    /// The key of all who have it. HKDF (RFC 5869), since a token may be longer than a key.
+    /// The key of all who have it.
     ///
     /// # Panics
     /// Never: the lengths are right.
     #[must_use]
     pub fn key(&self) -> HostKey {
-        let mut seed = Zeroizing::new([0; KEY_BYTES]);
+        HostKey::of_seed(&self.derive(b"ed25519"))
+    }
+
+    /// The secret from which the keys of datagrams follow, of all who have the token. It says nothing about
+    /// [`Token::key`], nor the other way round.
+    #[must_use]
+    pub fn datagram_secret(&self) -> Zeroizing<[u8; KEY_BYTES]> {
+        self.derive(b"datagrams")
+    }
+
+    /// HKDF (RFC 5869), since a token may be longer than a key.
+    fn derive(&self, label: &[u8]) -> Zeroizing<[u8; KEY_BYTES]> {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
         let secret = Salt::new(HKDF_SHA256, b"lacuna token").extract(&self.0);
-        let okm = secret.expand(&[b"ed25519"], HKDF_SHA256).expect("one hash long");
-        okm.fill(seed.as_mut()).expect("one hash long");
-        HostKey::of_seed(&seed)
+        let info = [label];
+        let okm = secret.expand(&info, HKDF_SHA256).expect("one hash long");
+        okm.fill(bytes.as_mut()).expect("one hash long");
+        bytes
     }
 }
 
@@ -100,6 +113,16 @@ mod tests {
         assert_eq!(read.key().public(), token.key().public());
         assert_ne!(Token::generate().unwrap().key().public(), token.key().public());
         assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+
+    #[test]
+    fn the_secret_of_datagrams_is_a_tokens_own_and_not_its_key() {
+        let token = Token::generate().unwrap();
+        let read: Token = token.to_text().parse().unwrap();
+        assert_eq!(read.datagram_secret(), token.datagram_secret());
+        assert_ne!(Token::generate().unwrap().datagram_secret(), token.datagram_secret());
+        let of_key = HostKey::of_seed(&token.datagram_secret());
+        assert_ne!(of_key.public(), token.key().public());
     }
 
     #[test]
