@@ -18,8 +18,9 @@
 //! | `groups` | repair of what is sent to several |
 //! | `errors` | what went wrong, here and at peers |
 //! | `map` | which bytes of a message are here |
+//! | `sealing` | sealed packets, and clear ones |
 //!
-//! Packets are in [`lacuna_wire::ddp`].
+//! Packets are in [`lacuna_wire::ddp`], and the keys of sealed ones in [`lacuna_secure::datagram`].
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ mod peers;
 mod reads;
 mod reliable;
 mod run;
+mod sealing;
 mod silence;
 mod work;
 
@@ -50,6 +52,7 @@ pub use map::{Map, ValidMemory};
 pub use peers::{PeerId, SLOT_BYTES};
 pub use reliable::ReliableConfig;
 pub use run::Run;
+pub use sealing::{Emitter, SEAL_BYTES};
 pub use work::{
     Arrived, Done, Ended, Failure, Operation, PostError, RecvWork, SendWork, Target, Verb,
 };

@@ -7,7 +7,10 @@
 //! own: a rate that was given, or one that a controller finds (`feedback.rs`); one that has to wait is asked again
 //! when its time has come.
 //!
-//! Invariants: an entry is in `fresh`, in `ready` or in `waiting`, once; a message's packets leave in order.
+//! Where packets are sealed, an entry waits aside until there are keys for its peer.
+//!
+//! Invariants: an entry is in `fresh`, in `ready` or in `waiting`, once, or has no keys; a message's packets leave in
+//! order.
 
 use crate::deadlines::Deadlines;
 use crate::feedback::Feedback;
@@ -19,6 +22,7 @@ use core::net::SocketAddr;
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup};
 use lacuna_path::pacer::{Pacer, QUANTUM_NS};
+use lacuna_secure::datagram::Keyring;
 use lacuna_wire::ddp::{self, About, ControlFrame, Space};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -72,6 +76,8 @@ struct Entry {
     waits_until_ns: Option<u64>,
     /// The peer is to hear up to where was sent, once all that waits has left.
     says: bool,
+    /// It is in no queue until there are keys for the peer.
+    lacks_keys: bool,
 }
 
 /// What decides how fast packets leave to a peer.
@@ -211,7 +217,8 @@ impl Outgoing {
                 let pace = self.pace.build(now_ns, self.packet_bytes_max, message.number);
                 let queue = VecDeque::new();
                 let waits_until_ns = None;
-                let entry = Entry { peer, address, queue, pace, waits_until_ns, says: false };
+                let (says, lacks_keys) = (false, false);
+                let entry = Entry { peer, address, queue, pace, waits_until_ns, says, lacks_keys };
                 let index = match self.free.pop() {
                     Some(index) => index,
                     None => {
@@ -300,6 +307,7 @@ impl Outgoing {
         packets_max: usize,
         runs: &mut Vec<Run>,
         left: &mut Vec<Left>,
+        mut keyring: Option<&mut Keyring>,
     ) -> Option<SocketAddr> {
         while let Some((ns, index)) = self.waiting.first().copied().filter(|(ns, _)| *ns <= now_ns)
         {
@@ -319,6 +327,14 @@ impl Outgoing {
         let packet_wire_bytes = packet_bytes_max as u64 + IP_UDP_BYTES;
         while let Some(index) = self.next_entry() {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
+            if !entry.queue.is_empty()
+                && let Some(keyring) = &mut keyring
+                && !peers.is_group(entry.peer)
+                && !keyring.is_ready(now_ns, entry.address)
+            {
+                entry.lacks_keys = true;
+                continue;
+            }
             let mut allowed = entry.pace.allowance(now_ns, packet_wire_bytes, packets_max);
             if allowed == 0 && !entry.queue.is_empty() {
                 // A time that has passed is as good as now, but not for ever.
@@ -395,6 +411,33 @@ impl Outgoing {
             }
         }
         None
+    }
+
+    /// There are keys for a peer.
+    pub(crate) fn on_keys(&mut self, peers: &Peers, peer: PeerId) {
+        let Some(index) = peers.active(peer) else { return };
+        if let Some(entry) = &mut self.entries[index as usize]
+            && std::mem::take(&mut entry.lacks_keys)
+        {
+            self.fresh.push_back(index);
+        }
+    }
+
+    /// A peer gives no keys: what waits for them is given up.
+    pub(crate) fn on_no_keys(&mut self, peers: &mut Peers, peer: PeerId, left: &mut Vec<Left>) {
+        let Some(index) = peers.active(peer) else { return };
+        let Some(entry) = &mut self.entries[index as usize] else { return };
+        if !entry.lacks_keys {
+            return;
+        }
+        self.messages -= entry.queue.len();
+        for message in entry.queue.drain(..) {
+            if let Some(ns) = message.deadline_ns {
+                self.deadlines.remove(ns, index);
+            }
+            left.extend(message.left(peer, Err(Failure::Unreachable)));
+        }
+        self.remove(peers, index);
     }
 
     /// Whose turn it is.
@@ -530,7 +573,7 @@ mod tests {
         fn poll(&mut self) -> Option<(usize, usize)> {
             let (mut runs, mut left) = (Vec::new(), Vec::new());
             let Self { peers, outgoing, .. } = self;
-            let to = outgoing.poll(0, peers, PACKETS_MAX, &mut runs, &mut left)?;
+            let to = outgoing.poll(0, peers, PACKETS_MAX, &mut runs, &mut left, None)?;
             let bytes =
                 runs.iter().map(|run| (0..run.len()).map(|at| run.packet_bytes(at)).sum::<usize>());
             Some((usize::from(to.port()) - 1, bytes.sum()))

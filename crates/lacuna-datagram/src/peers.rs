@@ -262,6 +262,19 @@ impl Peers {
         }
     }
 
+    /// Whether messages to a peer are a group's.
+    pub(crate) fn is_group(&self, peer: PeerId) -> bool {
+        let Some(slot) = self.slot(peer) else { return false };
+        slot.flags & IS_GROUP != 0 || is_group(address_of(slot))
+    }
+
+    /// The same by its address.
+    pub(crate) fn is_group_at(&self, address: SocketAddr) -> bool {
+        let known = self.index.get(&(canonical(address), 0));
+        is_group(address)
+            || known.is_some_and(|index| self.slots[*index as usize].flags & IS_GROUP != 0)
+    }
+
     /// The group that a peer is; 0 if it is one host.
     pub(crate) fn group(&self, peer: PeerId) -> u32 {
         match self.slot(peer).filter(|slot| slot.flags & IS_GROUP != 0).map(address_of) {
@@ -377,8 +390,16 @@ fn address_of(slot: &Slot) -> SocketAddr {
     }
 }
 
+/// Whether an address is of more than one host.
+pub(crate) fn is_group(address: SocketAddr) -> bool {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_multicast(),
+    }
+}
+
 /// One form for each address: mapped ones are IPv4, and the flow label says nothing about the peer.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => address,
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {

@@ -80,6 +80,8 @@ pub struct Run(Kind);
 enum Kind {
     Message(Part),
     Control(Vec<u8>),
+    /// A packet of the keyring, which is sent as it is.
+    Greeting(Vec<u8>),
 }
 
 /// A part of a message.
@@ -108,13 +110,22 @@ impl Run {
         Self(Kind::Control(frames))
     }
 
+    pub(crate) fn greeting(packet: Vec<u8>) -> Self {
+        Self(Kind::Greeting(packet))
+    }
+
+    /// Whether its packet is sent as it is, also where all others are sealed.
+    pub(crate) fn is_greeting(&self) -> bool {
+        matches!(self.0, Kind::Greeting(_))
+    }
+
     /// Packets.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a run has a packet at least")]
     pub fn len(&self) -> usize {
         match &self.0 {
             Kind::Message(part) => part.bytes.div_ceil(part.payload_bytes).max(1) as usize,
-            Kind::Control(_) => 1,
+            Kind::Control(_) | Kind::Greeting(_) => 1,
         }
     }
 
@@ -127,6 +138,7 @@ impl Run {
                 segment.packet_bytes(payload)
             }
             Kind::Control(frames) => UNTAGGED_HEADER_BYTES + frames.len() + TRAILER_BYTES,
+            Kind::Greeting(packet) => packet.len(),
         }
     }
 
@@ -138,6 +150,10 @@ impl Run {
         match &self.0 {
             Kind::Message(part) => part.emit(index, out),
             Kind::Control(frames) => emit_frames(frames, out),
+            Kind::Greeting(packet) => {
+                out[..packet.len()].copy_from_slice(packet);
+                packet.len()
+            }
         }
     }
 }

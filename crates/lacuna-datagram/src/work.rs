@@ -111,7 +111,8 @@ pub enum Failure {
     /// A part of what a READ asked for was lost: its answer ended without it. Retryable.
     #[error("a part of the answer was lost")]
     Lost,
-    /// The peer said nothing for too long. Retryable, once the peer was reset.
+    /// The peer said nothing for too long; where datagrams are sealed, also that it gave no keys: nobody is there, or it
+    /// has another secret. Retryable; of a reliable queue pair once the peer was reset.
     #[error("the peer says nothing")]
     Unreachable,
     /// The peer has lost what it knew, as when its program was started again: what came of earlier messages

@@ -6,6 +6,7 @@
 
 mod network;
 mod reliable;
+mod sealed;
 mod stats;
 
 pub use network::Parsed;
@@ -18,14 +19,16 @@ use crate::groups::Repair;
 use crate::incoming::Incoming;
 use crate::map::ValidMemory;
 use crate::outgoing::{Left, Message, Outgoing};
-use crate::peers::{Numbered, PeerId, Peers};
+use crate::peers::{Numbered, PeerId, Peers, is_group};
 use crate::reads::Reads;
 use crate::reliable::Reliable;
 use crate::run::{Data, Header, Run};
+use crate::sealing::SEAL_BYTES;
 use crate::work::{Done, Failure, Operation, PostError, RecvWork, SendWork, Target, Verb};
 use core::net::{IpAddr, SocketAddr};
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::region::{KeyTable, Slices};
+use lacuna_secure::datagram::Keyring;
 use lacuna_wire::ddp::{self, About, ControlFrame, ReadRequest, RecordFlags, Space};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,6 +42,8 @@ pub struct Endpoint {
     config: Config,
     keys: Arc<KeyTable>,
     peers: Peers,
+    /// Of a queue pair whose datagrams are sealed.
+    keyring: Option<Keyring>,
     outgoing: Outgoing,
     incoming: Incoming,
     /// What has come of sources that ask for it.
@@ -66,10 +71,27 @@ impl Endpoint {
     /// A queue pair, ready to send. The same seed gives the same numbers.
     #[must_use]
     pub fn new(config: Config, keys: Arc<KeyTable>, seed: u64) -> Self {
+        Self::with_keyring(config, keys, seed, None)
+    }
+
+    /// The same, whose datagrams are sealed. Packets are no longer for that: their payload is shorter.
+    #[must_use]
+    pub fn sealed(config: Config, keys: Arc<KeyTable>, seed: u64, keyring: Keyring) -> Self {
+        let packet_bytes_max = config.packet_bytes_max.saturating_sub(SEAL_BYTES);
+        Self::with_keyring(Config { packet_bytes_max, ..config }, keys, seed, Some(keyring))
+    }
+
+    fn with_keyring(
+        config: Config,
+        keys: Arc<KeyTable>,
+        seed: u64,
+        keyring: Option<Keyring>,
+    ) -> Self {
         let mut random = seed;
         let next_read = draw(&mut random);
         Self {
             peers: Peers::new(config.peers_max, seed ^ 0x9e37_79b9_7f4a_7c15),
+            keyring,
             outgoing: Outgoing::new(config.pace(), config.packet_bytes_max, config.group_repairs),
             counts: Counts::default(),
             incoming: Incoming::new(keys.clone(), config.open, config.records_max, seed),
@@ -116,7 +138,7 @@ impl Endpoint {
     /// receivers may ask for them again.
     #[must_use]
     pub fn is_group(&self, peer: PeerId) -> bool {
-        self.peers.group(peer) != 0 || self.peers.address(peer).is_some_and(is_group)
+        self.peers.is_group(peer)
     }
 
     /// A name for a region of this end: Write-Records to a group name one, and each receiver has it at a place of its
@@ -395,6 +417,7 @@ impl Endpoint {
             bytes_again: self.stats.bytes_again
                 + self.reliable.as_ref().map_or(0, |reliable| reliable.bytes_again),
             peers_failed: self.reliable.as_ref().map_or(0, |reliable| reliable.peers_failed),
+            sealed: self.keyring.as_ref().map_or_else(Default::default, Keyring::stats),
             ..self.stats
         }
     }
@@ -451,23 +474,37 @@ impl Endpoint {
         if packets_max == 0 {
             return None;
         }
-        if let Some((to, frames)) = self.control.pop_front() {
+        if let Some(to) = self.poll_greeting(runs) {
+            return Some(to);
+        }
+        while let Some((to, frames)) = self.control.pop_front() {
+            if !self.has_keys(now_ns, to) {
+                // Whom it was for has been forgotten, and so has what it speaks of.
+                continue;
+            }
             runs.push(Run::control(frames));
             self.stats.packets_sent += 1;
             return Some(to);
         }
-        if let Some(reliable) = &mut self.reliable {
-            let to = reliable.poll(now_ns, packets_max, runs);
+        let Self { reliable, keyring, .. } = self;
+        if let Some(reliable) = reliable {
+            let to = reliable.poll(now_ns, packets_max, runs, keyring.as_mut());
+            if to.is_none() {
+                // Where there were no keys, somebody is asked.
+                return self.poll_greeting(runs);
+            }
             self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
             return to;
         }
-        let Self { outgoing, peers, left, .. } = self;
-        let to = outgoing.poll(now_ns, peers, packets_max, runs, left);
+        let Self { outgoing, peers, left, keyring, .. } = self;
+        let keyring = keyring.as_mut();
+        let to = outgoing.poll(now_ns, peers, packets_max, runs, left, keyring);
         while let Some(peer) = self.outgoing.poll_word() {
             self.say_now(peer);
         }
-        if to.is_none() && !self.control.is_empty() {
-            // Nothing was left of what it stood behind.
+        let has_greetings = self.keyring.as_ref().is_some_and(Keyring::has_packets);
+        if to.is_none() && (!self.control.is_empty() || has_greetings) {
+            // Nothing was left of what it stood behind, or there were no keys and somebody is asked.
             return self.poll_runs(now_ns, packets_max, runs);
         }
         self.stats.packets_sent += runs.iter().map(|run| run.len() as u64).sum::<u64>();
@@ -489,6 +526,7 @@ impl Endpoint {
     #[must_use]
     pub fn has_packets(&self) -> bool {
         !self.control.is_empty()
+            || self.keyring.as_ref().is_some_and(Keyring::has_packets)
             || self.outgoing.is_ready()
             || self.reliable.as_ref().is_some_and(Reliable::is_ready)
     }
@@ -522,12 +560,17 @@ impl Endpoint {
             self.reads.poll_timeout(),
             self.outgoing.poll_timeout(),
             self.reliable.as_ref().and_then(Reliable::poll_timeout),
+            self.keyring.as_ref().and_then(Keyring::poll_timeout),
         ];
         all.into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
+        if let Some(keyring) = &mut self.keyring {
+            keyring.on_timeout(now_ns);
+            self.after_keyring();
+        }
         self.free_peers();
         let Self { incoming, peers, done, reads, .. } = self;
         let mut asks = Vec::new();
@@ -563,14 +606,6 @@ impl Endpoint {
                 Repair::Word { group } => self.say_sent(group),
             }
         }
-    }
-}
-
-/// Whether an address is of more than one host.
-fn is_group(address: SocketAddr) -> bool {
-    match address.ip() {
-        IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.is_multicast(),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::incoming::{SendSegment, stranger};
 use crate::outgoing::Message;
 use crate::peers::{Numbered, Origin, PeerId};
 use crate::run::{Data, Header};
+use crate::sealing;
 use crate::work::Failure;
 use core::net::SocketAddr;
 use lacuna_place::region::Rights;
@@ -31,6 +32,14 @@ impl<'d> Parsed<'d> {
         Self { datagram, segment }
     }
 
+    /// Reads a sealed datagram that was opened in place ([`Endpoint::opener`]); `None` if it says nothing but that its
+    /// sender is there.
+    #[must_use]
+    pub fn opened(datagram: &'d [u8]) -> Option<Self> {
+        let datagram = sealing::opened(datagram)?;
+        Some(Self { datagram, segment: ddp::parse(datagram) })
+    }
+
     /// Whether it may begin a Write-Record, or is part of one.
     #[must_use]
     pub fn is_tagged(&self) -> bool {
@@ -41,7 +50,10 @@ impl<'d> Parsed<'d> {
 impl Endpoint {
     /// A datagram came.
     pub fn on_datagram(&mut self, now_ns: u64, from: SocketAddr, datagram: &[u8]) {
-        self.on_parsed(now_ns, from, Parsed::of(datagram));
+        match self.is_sealed() {
+            true => self.on_sealed(now_ns, from, datagram),
+            false => self.on_parsed(now_ns, from, Parsed::of(datagram)),
+        }
     }
 
     /// The same, of a datagram that was read already.

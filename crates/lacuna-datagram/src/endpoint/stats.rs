@@ -1,6 +1,7 @@
 //! Counters of a datagram queue pair.
 
 use crate::discard::Discards;
+use lacuna_secure::datagram::KeyringStats;
 use lacuna_wire::ddp::DdpErrorKind;
 
 /// What a datagram queue pair did.
@@ -47,4 +48,6 @@ pub struct Stats {
     pub bytes_again: u64,
     /// How often a peer was put into error.
     pub peers_failed: u64,
+    /// Of sealed datagrams: keys, and what was not opened. All 0 of a queue pair in clear.
+    pub sealed: KeyringStats,
 }

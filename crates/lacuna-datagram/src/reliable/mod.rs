@@ -33,6 +33,7 @@ pub(crate) use incoming::{Came, Host, What};
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup};
 use lacuna_path::flow::Flow;
+use lacuna_secure::datagram::Keyring;
 use lacuna_wire::ddp::{ControlFrame, ControlReason};
 pub(crate) use outgoing::Acknowledged;
 use outgoing::StreamOut;
@@ -393,10 +394,16 @@ impl Reliable {
         now_ns: u64,
         packets_max: usize,
         runs: &mut Vec<Run>,
+        mut keyring: Option<&mut Keyring>,
     ) -> Option<SocketAddr> {
+        let mut has_keys = |to| keyring.as_mut().is_none_or(|keyring| keyring.is_ready(now_ns, to));
         while let Some(index) = self.reports.pop_front() {
             let Some(stream) = self.streams.get_mut(&index) else { continue };
             stream.is_reporting = false;
+            if !has_keys(stream.address) {
+                // Another one is due once there are keys.
+                continue;
+            }
             let Some(into) = stream.into.as_mut().filter(|into| into.due_ns.is_some()) else {
                 continue;
             };
@@ -415,6 +422,9 @@ impl Reliable {
             let Some(stream) = self.streams.get_mut(&index) else { continue };
             stream.is_ready = false;
             let Some(out) = &mut stream.out else { continue };
+            if !has_keys(stream.address) {
+                continue;
+            }
             let before = out.bytes_again;
             let has_any = out.poll(now_ns, packets_max.max(2), runs);
             self.bytes_again += out.bytes_again - before;
@@ -429,6 +439,21 @@ impl Reliable {
             }
         }
         None
+    }
+
+    /// There are keys for a peer.
+    pub(crate) fn on_keys(&mut self, peer: PeerId) {
+        if self.stream(peer).is_some() {
+            self.after(peer.index);
+        }
+    }
+
+    /// A peer gives no keys.
+    pub(crate) fn on_no_keys(&mut self, peer: PeerId, left: &mut Vec<Left>) {
+        let out = self.stream(peer).and_then(|stream| stream.out.as_ref());
+        if out.is_some_and(|out| !out.is_idle()) {
+            self.fail(peer.index, Failure::Unreachable, left);
+        }
     }
 
     /// Whether something may leave at once.
