@@ -115,7 +115,8 @@ impl Run {
     }
 
     /// Whether its packet is sent as it is, also where all others are sealed.
-    pub(crate) fn is_greeting(&self) -> bool {
+    #[must_use]
+    pub fn is_greeting(&self) -> bool {
         matches!(self.0, Kind::Greeting(_))
     }
 

@@ -4,6 +4,10 @@
 //! nothing is repaired, and what came is told exactly (unreliable datagrams, UD). With [`Settings::reliable`]
 //! every message comes once, and in order of each peer (RD). An idle peer takes some hundred bytes.
 //!
+//! Where the context trusts by a token ([`crate::Security`]), all packets are sealed, those to groups included: the
+//! first message to a peer waits for one round trip, in which both ends draw keys. Who has the token, or gets it later,
+//! can read them all: there is no forward secrecy, as there is with connections.
+//!
 //! ```no_run
 //! use lacuna::datagram::{Operation, SendWork, Settings, Verb};
 //! use lacuna::{Context, ContextConfig};
@@ -29,11 +33,14 @@ use crate::completion::{CompletionQueue, DatagramSink};
 use crate::context::{Context, Progress, Wrap};
 use crate::error::ContextError;
 use crate::handles::SLEEP_MAX;
+use crate::security::NoToken;
 use lacuna_datagram::{Config, Endpoint, ReliableConfig};
 use lacuna_datapath::{
     BindError, Datapath, Groups, Offload, Udp, UdpConfig, Waiter, Waker, thread,
 };
 use lacuna_path::controller::ControllerConfig;
+use lacuna_secure::datagram::{Keyring, KeyringConfig, Limits};
+use lacuna_secure::{Cipher, SECRET_BYTES, Secret};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,12 +48,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
 use worker::Worker;
+use zeroize::Zeroizing;
 
 pub use crate::completion::Full;
 pub use lacuna_datagram::{
     Arrived, Discards, Done, Ended, Failure, Map, MessageError, OpenLimits, Operation, PeerId,
-    PostError as WorkError, RecvWork, SendWork, Stats, Target, ValidMemory, Verb,
+    PostError as WorkError, RecvWork, SEAL_BYTES, SendWork, Stats, Target, ValidMemory, Verb,
 };
+pub use lacuna_secure::datagram::KeyringStats;
 pub use lacuna_wire::ddp::{About, ControlReason, Space};
 
 /// UDP payload of Ethernet's 1,500 bytes, over IPv6.
@@ -59,7 +68,8 @@ pub struct Settings {
     pub bind: ScopedIp,
     /// UDP port; `None` is any that is free.
     pub port: Option<u16>,
-    /// Longest packet, as UDP payload. The path to every peer must pass it; longer ones are lost or refused.
+    /// Longest packet, as UDP payload. The path to every peer must pass it; longer ones are lost or refused. Where packets
+    /// are sealed, their payload is shorter for it, by [`SEAL_BYTES`].
     pub packet_bytes: usize,
     /// Bits per second to each peer, headers included; `None` leaves it to the controller.
     pub rate_bits_per_s: Option<u64>,
@@ -152,9 +162,12 @@ pub enum Error {
         /// What was asked for.
         packet_bytes: usize,
     },
-    /// Datagrams are in clear, and the context takes what is encrypted alone. The caller's fault.
-    #[error("datagrams are in clear, and this context encrypts: take another context")]
-    Clear,
+    /// The context encrypts, and whom it trusts has no secret with this end by which datagrams could be. The caller's
+    /// fault.
+    #[error(
+        "datagrams are encrypted by a token that all have, and this context trusts by keys: give it a token (Trust::of_token, LACUNA_TOKEN_FILE)"
+    )]
+    NoToken,
     /// The socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -204,6 +217,8 @@ struct Owner {
 /// What the application and the worker share.
 pub(crate) struct Shared {
     clock: Clock,
+    /// Packets are opened before the endpoint gets them.
+    is_sealed: bool,
     endpoint: Mutex<Endpoint>,
     sink: Option<DatagramSink>,
     changed: Condvar,
@@ -278,9 +293,8 @@ impl Context {
     /// # Errors
     /// See [`Error`].
     pub fn datagram_queue_pair(&self, settings: &Settings) -> Result<QueuePair, Error> {
-        if self.policy().encrypts_all() {
-            return Err(Error::Clear);
-        }
+        let secret = self.policy().datagram_secret(settings.bind.ip());
+        let secret = secret.map_err(|NoToken| Error::NoToken)?.map(|secret| Secret::new(*secret));
         self.check_process()?;
         let packet_bytes = settings.packet_bytes;
         if !(PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&packet_bytes) {
@@ -312,7 +326,15 @@ impl Context {
             ..Config::default()
         };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let endpoint = Endpoint::new(config, self.keys().clone(), seed);
+        let clock = self.clock();
+        let is_sealed = secret.is_some();
+        let endpoint = match secret {
+            None => Endpoint::new(config, self.keys().clone(), seed),
+            Some(secret) => {
+                let keyring = keyring(secret, settings.peers_max, clock.now_ns())?;
+                Endpoint::sealed(config, self.keys().clone(), seed, keyring)
+            }
+        };
         let mut workers = Vec::new();
         let mut wakers = Vec::new();
         for socket in sockets {
@@ -329,7 +351,8 @@ impl Context {
             None => (workers.pop().map(Mutex::new), Vec::new()),
         };
         let shared = Arc::new(Shared {
-            clock: self.clock(),
+            clock,
+            is_sealed,
             endpoint: Mutex::new(endpoint),
             sink: settings.completions.as_ref().map(|queue| DatagramSink::new(queue, number)),
             changed: Condvar::new(),
@@ -354,6 +377,19 @@ impl Context {
         }
         Ok(QueuePair { owner: Arc::new(owner) })
     }
+}
+
+/// The keys of a new queue pair, which has no peers yet.
+fn keyring(secret: Secret, peers_max: usize, now_ns: u64) -> Result<Keyring, Error> {
+    let mut seed = Zeroizing::new([0; SECRET_BYTES]);
+    getrandom::fill(seed.as_mut()).map_err(|error| ContextError::System {
+        what: "random numbers",
+        source: io::Error::other(error),
+    })?;
+    // Not the one that is fastest here: all who have the token must have the same.
+    let cipher = Cipher::Aes128Gcm;
+    let config = KeyringConfig { cipher, limits: Limits::of(cipher), peers_max };
+    Ok(Keyring::new(config, secret, Secret::new(*seed), now_ns))
 }
 
 /// Binds as many sockets as there are workers, to one port.
@@ -408,6 +444,12 @@ impl QueuePair {
     /// Its number, as completions tell it. No other queue pair of this process has it.
     pub fn number(&self) -> u32 {
         self.owner.number
+    }
+
+    /// Whether its packets are sealed, by the context's token. Peers without the token are not reached then, and are not
+    /// heard.
+    pub fn is_sealed(&self) -> bool {
+        self.owner.shared.is_sealed
     }
 
     /// Its socket's address.

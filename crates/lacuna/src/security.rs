@@ -21,8 +21,9 @@ pub const CIPHER_VARIABLE: &str = "LACUNA_CIPHER";
 
 /// Which connections of a context are encrypted, and with whom.
 ///
-/// Datagrams, reliable connections as RoCE has them, and queue pairs whose infos the application exchanges cannot be
-/// encrypted: a context that encrypts everything refuses them.
+/// Datagrams are encrypted where those who are trusted share a token ([`Trust::of_token`], or the environment's), and
+/// refused with keys alone. Reliable connections as RoCE has them, and queue pairs whose infos the application exchanges,
+/// cannot be encrypted: a context that encrypts everything refuses them.
 #[derive(Debug, Clone, Default)]
 pub enum Security {
     /// As [`Security::Keys`] with the token in the file that the environment variable `LACUNA_TOKEN_FILE` names; or as
@@ -101,6 +102,18 @@ impl Policy {
         self.clear == Clear::Nobody
     }
 
+    /// The secret that seals the datagrams of a socket that is bound to this address; `None` if they are in clear. An error
+    /// if they may not be, and those who are trusted share no secret.
+    pub(crate) fn datagram_secret(&self, bind: IpAddr) -> Result<Option<&[u8; 32]>, NoToken> {
+        match &self.trust {
+            Some(trust) if !self.allows_clear(bind) => {
+                trust.datagram_secret().map(Some).ok_or(NoToken)
+            }
+            // Without anybody to trust, they are as they always were.
+            _ => Ok(None),
+        }
+    }
+
     /// Whom to believe on a connection to a peer at this address; `None` if it is in clear. An error if it may not be.
     pub(crate) fn towards(&self, peer: IpAddr) -> Result<Option<&Trust>, NobodyTrusted> {
         match &self.trust {
@@ -114,6 +127,10 @@ impl Policy {
 /// A connection must be encrypted, and nobody is trusted by keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NobodyTrusted;
+
+/// Datagrams must be encrypted, and those who are trusted share no secret.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoToken;
 
 /// The token that the environment names.
 fn token_of_environment() -> Result<Option<Token>, ContextError> {
@@ -147,6 +164,28 @@ fn is_insecure() -> Result<bool, ContextError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn datagrams_are_sealed_by_a_token_and_refused_with_keys_alone() {
+        let key = lacuna_trust::HostKey::generate().unwrap();
+        let by_keys = || Trust::of_keys(&key, [key.public()]);
+        let by_token = || Trust::of_token(&Token::generate().unwrap());
+        let kinds = |security: Security| {
+            let policy = Policy::of(&security).unwrap();
+            ["127.0.0.1", "::", "10.0.0.7"].map(|bind| {
+                match policy.datagram_secret(bind.parse().unwrap()) {
+                    Err(NoToken) => "refused",
+                    Ok(Some(_)) => "sealed",
+                    Ok(None) => "clear",
+                }
+            })
+        };
+        assert_eq!(kinds(Security::Keys(by_token())), ["sealed"; 3]);
+        assert_eq!(kinds(Security::Keys(by_keys())), ["refused"; 3]);
+        assert_eq!(kinds(Security::KeysOffHost(by_token())), ["clear", "sealed", "sealed"]);
+        assert_eq!(kinds(Security::KeysOffHost(by_keys())), ["clear", "refused", "refused"]);
+        assert_eq!(kinds(Security::Insecure), ["clear"; 3]);
+    }
 
     #[test]
     fn who_is_not_on_this_host_is_spoken_to_encrypted_or_not_at_all() {

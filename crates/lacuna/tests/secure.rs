@@ -165,8 +165,10 @@ fn what_would_be_in_clear_is_refused() {
     let here = context(token(), ContextConfig::default());
     let refused = here.queue_pair(&ConnectionConfig::default()).unwrap_err();
     assert!(matches!(refused, QueuePairError::ClearWire { .. }), "{refused}");
-    let refused = here.datagram_queue_pair(&lacuna::datagram::Settings::default()).unwrap_err();
-    assert!(matches!(refused, lacuna::datagram::Error::Clear), "{refused}");
+    let key = HostKey::generate().unwrap();
+    let by_keys = context(Some(Trust::of_keys(&key, [key.public()])), ContextConfig::default());
+    let refused = by_keys.datagram_queue_pair(&lacuna::datagram::Settings::default()).unwrap_err();
+    assert!(refused.to_string().contains("give it a token"), "{refused}");
     let config = ConnectionConfig { wire: lacuna::Wire::Rdma, ..ConnectionConfig::default() };
     let (listener, address) = listen(&here);
     let refused = Connection::connect(&here, address, config).unwrap_err();

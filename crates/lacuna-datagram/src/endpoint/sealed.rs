@@ -68,11 +68,10 @@ impl Endpoint {
         }
     }
 
-    /// The keyring's own packets.
+    /// The keyring's own packets, which it counts itself.
     pub(super) fn poll_greeting(&mut self, runs: &mut Vec<Run>) -> Option<SocketAddr> {
         let (to, packet) = self.keyring.as_mut()?.poll_transmit()?;
         runs.push(Run::greeting(packet));
-        self.stats.packets_sent += 1;
         Some(to)
     }
 

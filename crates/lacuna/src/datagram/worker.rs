@@ -6,13 +6,16 @@
 //! socket does not take stays in the burst, in order, and nothing is polled before it has left: the socket's
 //! buffer is the queue pair's pace where it has no other.
 //!
+//! Sealed packets are sealed as they are made, and opened where they came, both without the lock; what does not open
+//! goes to the endpoint's keys, which ask who its sender is.
+//!
 //! While the queue pair knows one peer, the datapath may connect a socket to it, which makes small messages a fifth
 //! faster. With more of them it may not: packets of the others would be looked for less often.
 
 use super::Shared;
 use crate::clock::Clock;
 use crate::told::Told;
-use lacuna_datagram::{Parsed, Run};
+use lacuna_datagram::{Emitter, Parsed, Run};
 use lacuna_datapath::{Burst, BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
 use lacuna_path::small_vec::SmallVec;
 use std::net::{IpAddr, SocketAddr};
@@ -46,6 +49,7 @@ pub(super) struct Worker {
     to: Option<SocketAddr>,
     source: Option<IpAddr>,
     runs: Vec<Run>,
+    emitter: Emitter,
     sent: usize,
     told: Told,
     /// It sends and keeps the time; others on the same port only take what comes.
@@ -60,10 +64,15 @@ struct Taker<'w> {
 }
 
 impl Placer for Taker<'_> {
-    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+    fn on_packets(&mut self, mut batch: ReceivedBatch<'_>) {
         self.has_any = true;
-        // Checksums take longest, and need no lock.
-        let parsed: SmallVec<Parsed<'_>> = batch.packets().map(Parsed::of).collect();
+        let (source, local) = (batch.source, batch.local);
+        let mut held = Vec::new();
+        // Checksums and ciphers take longest, and need no lock.
+        let parsed: SmallVec<Parsed<'_>> = match self.shared.is_sealed {
+            false => batch.packets().map(Parsed::of).collect(),
+            true => self.open(&mut batch, &mut held),
+        };
         let mut entries = self.shared.sink.as_ref().map(|sink| sink.lock());
         let mut endpoint = self.shared.lock();
         if let Some(entries) = &mut entries {
@@ -72,11 +81,43 @@ impl Placer for Taker<'_> {
             entries.make_room(&mut endpoint, beginning);
         }
         for parsed in parsed {
-            endpoint.on_parsed(self.now_ns, batch.source, parsed);
+            endpoint.on_parsed(self.now_ns, source, parsed);
         }
-        if let Some(local) = batch.local.filter(|local| !local.is_multicast()) {
-            endpoint.on_asked_at(batch.source, Some(local));
+        if let Some(local) = local.filter(|local| !local.is_multicast()) {
+            endpoint.on_asked_at(source, Some(local));
         }
+    }
+}
+
+impl Taker<'_> {
+    /// Opens packets where they are. `held` gets those that were waiting for the keys of their source, if these came
+    /// now.
+    fn open<'p>(
+        &self,
+        batch: &'p mut ReceivedBatch<'_>,
+        held: &'p mut Vec<Vec<u8>>,
+    ) -> SmallVec<Parsed<'p>> {
+        let (now_ns, source) = (self.now_ns, batch.source);
+        let Some(opener) = self.shared.lock().opener(now_ns, source) else {
+            return std::iter::empty().collect();
+        };
+        let opened: SmallVec<&'p [u8]> = batch
+            .packets_mut()
+            .filter_map(|packet| {
+                let is_open = match opener.open(packet) {
+                    Ok(()) => true,
+                    Err(error) => {
+                        let mut endpoint = self.shared.lock();
+                        let is_open = endpoint.on_unopened(now_ns, source, packet, error);
+                        held.append(&mut endpoint.take_opened());
+                        is_open
+                    }
+                };
+                is_open.then_some(&*packet)
+            })
+            .collect();
+        // Those that were held came first.
+        held.iter().map(Vec::as_slice).chain(opened).filter_map(Parsed::opened).collect()
     }
 }
 
@@ -100,6 +141,7 @@ impl Worker {
             to: None,
             source: None,
             runs: Vec::new(),
+            emitter: Emitter::default(),
             sent: 0,
             told: Told::default(),
             is_first,
@@ -199,6 +241,16 @@ impl Worker {
                 self.sent = 0;
                 self.to = endpoint.poll_transmit(now_ns, turn_packets, &mut self.runs);
                 self.source = self.to.and_then(|to| endpoint.leaves_from(to));
+                if let Some(to) = self.to {
+                    match endpoint.emitter(now_ns, to) {
+                        Some(emitter) => self.emitter = emitter,
+                        // A greeting goes without keys; other packets are lost with them.
+                        None => {
+                            self.emitter = Emitter::default();
+                            self.runs.retain(Run::is_greeting);
+                        }
+                    }
+                }
             }
             let Some(to) = self.to else { break };
             drop(endpoint);
@@ -232,9 +284,10 @@ impl Worker {
         if let Some(source) = self.source {
             burst.leave_from(source);
         }
+        let emitter = &self.emitter;
         let packets = self.runs.iter().flat_map(|run| (0..run.len()).map(move |at| (run, at)));
         for (run, at) in packets.skip(self.sent).take(Burst::PACKETS_MAX) {
-            burst.push_up_to(run.packet_bytes(at), |out| run.emit(at, out));
+            burst.push_up_to(emitter.packet_bytes(run, at), |out| emitter.emit(run, at, out));
         }
         while !burst.is_empty() {
             match self.datapath.send(now_ns, &burst) {

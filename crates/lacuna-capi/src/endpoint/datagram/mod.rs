@@ -66,7 +66,7 @@ impl lacuna_datagram {
 
 fn make_failure(error: &Error) -> Failure {
     let code = match error {
-        Error::PacketBytes { .. } | Error::Clear | Error::Multicast(_) => outcome::USAGE,
+        Error::PacketBytes { .. } | Error::NoToken | Error::Multicast(_) => outcome::USAGE,
         Error::Bind(_) => outcome::SYSTEM,
         Error::Context(error) => return context_failure(error),
     };
