@@ -11,6 +11,8 @@ use std::hash::{BuildHasher, RandomState};
 pub enum Purpose {
     /// File transfer; the number is a part of the transfer's id.
     Files,
+    /// File transfer to the end that connects; the number is that of the receiver.
+    Fetch,
     /// Control of a measurement; the number identifies the client's run.
     Session,
     /// Measured traffic; the number is that of the same run.
@@ -25,8 +27,14 @@ struct Entry {
     server: &'static str,
 }
 
-const TABLE: [Entry; 3] = [
+const TABLE: [Entry; 4] = [
     Entry { purpose: Purpose::Files, word: *b"FILE", client: "lacuna send", server: "lacuna recv" },
+    Entry {
+        purpose: Purpose::Fetch,
+        word: *b"FTCH",
+        client: "lacuna send HOST:PATH",
+        server: "lacuna over-ssh",
+    },
     Entry {
         purpose: Purpose::Session,
         word: *b"PRFS",
@@ -96,7 +104,7 @@ mod tests {
 
     #[test]
     fn tags_tell_what_a_connection_is_for() {
-        for purpose in [Purpose::Files, Purpose::Session, Purpose::Measured] {
+        for purpose in [Purpose::Files, Purpose::Fetch, Purpose::Session, Purpose::Measured] {
             for number in [0, 1, u32::MAX] {
                 assert_eq!(Purpose::of(purpose.tag(number)), Some((purpose, number)));
             }

@@ -134,6 +134,9 @@ pub enum SendError {
     /// Everything was handled, and some files failed by themselves.
     #[error(transparent)]
     Files(#[from] FilesFailed),
+    /// The accepting side of a [`SendListener`](crate::SendListener) ended.
+    #[error(transparent)]
+    Accept(AcceptError),
     /// The system has no thread.
     #[error(transparent)]
     Thread(ThreadError),
@@ -155,7 +158,8 @@ impl SendError {
             | Self::NotAReceiver { .. }
             | Self::Version { .. }
             | Self::Protocol { .. }
-            | Self::Misunderstood { .. } => false,
+            | Self::Misunderstood { .. }
+            | Self::Accept(_) => false,
         }
     }
 }
@@ -173,8 +177,19 @@ impl Blames for SendError {
             | Self::Misunderstood { .. }
             | Self::GaveUp { .. } => Fault::Peer,
             Self::Files(files) => files.fault(),
+            Self::Accept(error) => error.fault(),
             Self::Thread(error) => error.fault(),
             Self::Interrupted => Fault::Stopped,
+        }
+    }
+}
+
+impl From<AcceptError> for SendError {
+    fn from(error: AcceptError) -> Self {
+        match error {
+            AcceptError::Stopped => Self::Interrupted,
+            AcceptError::Thread(error) => error.into(),
+            error => Self::Accept(error),
         }
     }
 }
@@ -241,6 +256,12 @@ impl fmt::Display for AndKept<'_> {
 /// Not everything was received. A sender that sends the same again resumes what is kept.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
+    /// A [`Fetcher`](crate::Fetcher) reached nobody.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The folder of a [`Fetcher`](crate::Fetcher) cannot be opened or made. This machine's fault.
+    #[error(transparent)]
+    Folder(#[from] FileError),
     /// The sender was lost.
     #[error("{reason}{}", AndKept(kept))]
     Lost {
@@ -287,11 +308,14 @@ impl ReceiveError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
+            Self::Connect(error) => error.is_retryable(),
             Self::Lost { .. } | Self::Thread(_) | Self::Interrupted => true,
             Self::Files(files) => files.is_retryable(),
-            Self::Unable { .. } | Self::Protocol { .. } | Self::Accept(_) | Self::Observer(_) => {
-                false
-            }
+            Self::Folder(_)
+            | Self::Unable { .. }
+            | Self::Protocol { .. }
+            | Self::Accept(_)
+            | Self::Observer(_) => false,
         }
     }
 }
@@ -299,8 +323,9 @@ impl ReceiveError {
 impl Blames for ReceiveError {
     fn fault(&self) -> Fault {
         match self {
+            Self::Connect(error) => error.fault(),
             Self::Lost { .. } | Self::Protocol { .. } => Fault::Peer,
-            Self::Unable { .. } | Self::Observer(_) => Fault::Machine,
+            Self::Folder(_) | Self::Unable { .. } | Self::Observer(_) => Fault::Machine,
             Self::Files(files) => files.fault(),
             Self::Accept(error) => error.fault(),
             Self::Thread(error) => error.fault(),

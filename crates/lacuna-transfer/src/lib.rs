@@ -24,13 +24,15 @@
 //!
 //! An [`Observer`] is told of files, progress and events during a transfer. A [`Stop`] ends it
 //! early. [`Receiver::serve`] receives from any number of senders, and [`clean`] removes the
-//! partial files of broken transfers.
+//! partial files of broken transfers. Where only the receiver can connect, a [`Fetcher`] does, to a
+//! [`SendListener`].
 //!
 //! # How it works
 //!
 //! `wire` defines the messages; `send` is the sender's side and `recv` the receiver's. Both share
 //! buffers (`pool`), outgoing messages (`outbound`), incoming messages (`inbound`), the hash thread
-//! (`digest`), and the comparison of prefixes by which a transfer resumes (`prefix`).
+//! (`digest`), the comparison of prefixes by which a transfer resumes (`prefix`), and when a transfer
+//! connects again (`retry`). Either side may be the one that connects.
 //!
 //! A file under its final name is always complete: data goes to a partial file beside it, which is
 //! renamed once the hash of all its content agrees. A partial file is only ever appended to, so it
@@ -63,6 +65,7 @@ mod prefix;
 mod rate;
 mod recv;
 mod report;
+mod retry;
 mod send;
 mod silence;
 mod wire;
@@ -72,11 +75,11 @@ pub use lacuna_service::{Blames, Fault, Stop};
 pub use name::{NameError, shown, shown_text};
 pub use observer::{Event, Observer, Progress};
 pub use recv::{
-    CleanEvent, CleanOptions, CleanSummary, PartialFile, ReceiveOptions, Receiver, ReceiverEvent,
-    Sessions, clean,
+    CleanEvent, CleanOptions, CleanSummary, FetchOptions, Fetcher, PartialFile, ReceiveOptions,
+    Receiver, ReceiverEvent, Sessions, clean,
 };
 pub use report::{Blame, FileReport, FilesFailed, Kind, Status, Summary};
-pub use send::{SendOptions, Sender, Sources};
+pub use send::{SendListener, SendOptions, Sender, Sources};
 pub use wire::Hash;
 
 /// Memory for data in flight that a caller may set. At least one block arrives while another is

@@ -49,7 +49,7 @@ pub enum Event<'a> {
         /// The connection: its peer and what was chosen for it.
         connection: &'a Connection,
     },
-    /// The connection broke, or there was none; another attempt follows. Only of a sender.
+    /// The connection broke, or there was none; another attempt follows. Not of a receiver that listens.
     Retrying {
         /// Why.
         reason: &'a str,

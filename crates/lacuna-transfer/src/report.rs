@@ -2,11 +2,12 @@
 
 use crate::name::shown;
 use crate::observer::Observer;
-use crate::wire::Hash;
 pub use crate::wire::Kind;
+use crate::wire::{Hash, OFFERS_MAX};
 use lacuna::AutoStats;
 use lacuna_service::{Blames, Fault};
 use lacuna_units::show_count;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -237,11 +238,46 @@ struct State {
     worst: Option<(Blame, String)>,
     /// Whether a folder is among what went wrong.
     has_bad_folder: bool,
+    /// Names that the next connection may bring again.
+    recent: Option<Recent>,
+}
+
+/// The names that ended last: as many as may be open at a time. After a break, a sender offers again
+/// what it does not know to be settled, which may be any of these and nothing else.
+#[derive(Default)]
+struct Recent {
+    order: VecDeque<u128>,
+    names: HashSet<u128>,
+}
+
+impl Recent {
+    /// Whether this name is new. A hash stands for it, as names may be long.
+    fn add(&mut self, name: &[u8]) -> bool {
+        let hash = blake3::hash(name);
+        let (half, _) = hash.as_bytes().split_at(16);
+        let hash = u128::from_be_bytes(half.try_into().expect("half of 32 bytes"));
+        if !self.names.insert(hash) {
+            return false;
+        }
+        self.order.push_back(hash);
+        if self.order.len() > OFFERS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+        true
+    }
 }
 
 impl<'o> Tally<'o> {
     pub(crate) fn new(observer: &'o dyn Observer) -> Self {
         Self { observer, state: Mutex::default() }
+    }
+
+    /// Counts a name once, though several connections may bring it.
+    pub(crate) fn over_connections(observer: &'o dyn Observer) -> Self {
+        let state = State { recent: Some(Recent::default()), ..State::default() };
+        Self { observer, state: Mutex::new(state) }
     }
 
     pub(crate) fn observer(&self) -> &'o dyn Observer {
@@ -251,6 +287,9 @@ impl<'o> Tally<'o> {
     /// A file has ended.
     pub(crate) fn file(&self, report: &FileReport) {
         let mut state = self.lock();
+        if !state.is_new(&report.name) {
+            return;
+        }
         let summary = &mut state.summary;
         match report.status {
             Status::Complete => summary.files += 1,
@@ -288,6 +327,9 @@ impl<'o> Tally<'o> {
     /// reason of a `fault`.
     pub(crate) fn folder(&self, name: &[u8], updated: bool, fault: Option<&str>) {
         let mut state = self.lock();
+        if !state.is_new(name) {
+            return;
+        }
         state.summary.folders += 1;
         state.summary.updated += u64::from(updated);
         drop(state);
@@ -298,6 +340,13 @@ impl<'o> Tally<'o> {
     pub(crate) fn files_ended(&self) -> u64 {
         let state = self.lock();
         state.summary.files + state.summary.refused + state.summary.failed
+    }
+
+    /// Files, folders and whatever else has ended.
+    pub(crate) fn ended(&self) -> u64 {
+        let state = self.lock();
+        let Summary { files, folders, refused, failed, skipped, .. } = state.summary;
+        files + folders + refused + failed + skipped
     }
 
     /// The sum, with what is not counted by file in `measured`, told to the observer; and which files failed.
@@ -340,9 +389,39 @@ impl<'o> Tally<'o> {
     }
 }
 
+impl State {
+    fn is_new(&mut self, name: &[u8]) -> bool {
+        self.recent.as_mut().is_none_or(|recent| recent.add(name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_two_connections_bring_is_counted_once() {
+        let tally = Tally::over_connections(&());
+        for status in [Status::Complete, Status::Identical] {
+            tally.folder(b"d", false, None);
+            tally.file(&FileReport::unmoved(b"d/f", 7, status));
+        }
+        let (summary, failed) = tally.finish(Summary::default(), false);
+        assert_eq!((summary.files, summary.folders, summary.identical), (1, 1, 0));
+        assert!(failed.is_none());
+    }
+
+    #[test]
+    fn as_many_names_are_remembered_as_may_come_again() {
+        let mut recent = Recent::default();
+        for number in 0..OFFERS_MAX as u64 {
+            assert!(recent.add(&number.to_be_bytes()));
+        }
+        assert!(!recent.add(&0u64.to_be_bytes()));
+        assert!(recent.add(b"another"));
+        assert_eq!((recent.order.len(), recent.names.len()), (OFFERS_MAX, OFFERS_MAX));
+        assert!(recent.add(&0u64.to_be_bytes()), "forgotten");
+    }
 
     fn finish(tally: &Tally<'_>) -> Option<FilesFailed> {
         tally.finish(Summary::default(), false).1

@@ -238,7 +238,7 @@ impl Server {
                     "no client waits for this connection: its session has ended".to_owned()
                 })
             }
-            Some((Purpose::Files, _)) | None => Err(Purpose::Session.refusal(tag)),
+            Some((Purpose::Files | Purpose::Fetch, _)) | None => Err(Purpose::Session.refusal(tag)),
         }
     }
 

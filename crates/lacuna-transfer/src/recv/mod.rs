@@ -1,11 +1,13 @@
-//! The receiving side: accepts senders and serves each on a thread of its own. All write into the
-//! folder that has the given path when they connect.
+//! The receiving side: accepts senders and serves each on a thread of its own ([`Receiver`]), or
+//! connects to one ([`Fetcher`]). All write into the folder that has the given path when they connect.
 
 mod clean;
+mod fetch;
 mod folder;
 mod metadata;
 mod offers;
 mod partial;
+mod receiving;
 mod server;
 mod session;
 mod space;
@@ -13,6 +15,7 @@ mod tree;
 mod write_behind;
 
 pub use clean::{CleanEvent, CleanOptions, CleanSummary, PartialFile, clean};
+pub use fetch::{FetchOptions, Fetcher};
 
 use crate::error::{BindError, ReceiveError};
 use crate::observer::Observer;
@@ -20,7 +23,7 @@ use crate::report::Summary;
 use folder::Folder;
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig};
 use lacuna_service::{AcceptEvent, Acceptor, OnAcceptEvent, Stop, sockets};
-use rustix::fs::{Mode, RawMode};
+use receiving::Receiving;
 use server::Server;
 use std::error::Error;
 use std::net::SocketAddr;
@@ -145,7 +148,6 @@ pub struct Receiver {
     acceptor: Arc<Acceptor>,
     _context: Context,
     folder: Folder,
-    umask: Mode,
     /// Where the acceptor's events go, once a caller has given a callback.
     on_accept: Arc<OnceLock<OnAcceptEvent>>,
 }
@@ -172,8 +174,7 @@ impl Receiver {
         let acceptor = Acceptor::open(&context, address, config, Arc::new(hear))?;
         // After listening: a receiver that cannot listen leaves no folder behind.
         let folder = Folder::open(folder.as_ref())?;
-        let umask = umask();
-        Ok(Self { options, acceptor, _context: context, folder, umask, on_accept })
+        Ok(Self { options, acceptor, _context: context, folder, on_accept })
     }
 
     /// The address it listens at, with its actual port.
@@ -210,14 +211,15 @@ impl Receiver {
     }
 
     fn run(self, sessions: Arc<impl Sessions>, once: bool) -> Result<(), ReceiveError> {
-        let Self { options, acceptor, _context: context, folder, umask, on_accept } = self;
+        let Self { options, acceptor, _context: context, folder, on_accept } = self;
         let hearing = sessions.clone();
         let on_event: OnAcceptEvent =
             Arc::new(move |event| hearing.on_event(&ReceiverEvent::Accept(event)));
         // Set only here: this method consumes the receiver.
         let _ = on_accept.set(on_event);
         let stop = options.stop.clone();
-        let server = Server::new(options, once, sessions, acceptor.clone(), folder, umask);
+        let receiving = Receiving::new(options, "start recv with --overwrite to replace files");
+        let server = Server::new(receiving, once, sessions, acceptor.clone(), folder);
         // Sessions check the token themselves.
         let serve = move |incoming| server.connected(incoming);
         let result = acceptor.run(once, &|| stop.is_requested(), Duration::MAX, serve);
@@ -256,19 +258,6 @@ impl Sessions for One {
     fn begin(&self, _: &Connection) -> Result<Keep, Box<dyn Error + Send + Sync>> {
         Ok(Keep(self.summary.clone()))
     }
-}
-
-/// The process's umask. Where the system cannot report it, reading sets it for a moment, so it is
-/// read once.
-fn umask() -> Mode {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    if let Some(Ok(mask)) = told.map(|mask| RawMode::from_str_radix(mask.trim(), 8)) {
-        return Mode::from_raw_mode(mask);
-    }
-    let mask = rustix::process::umask(Mode::from_raw_mode(0o077));
-    rustix::process::umask(mask);
-    mask
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,11 +2,12 @@
 
 use super::metadata::{Seen, Update, is_same_time, update_file};
 use super::partial::Partial;
-use super::session::{Ended, Fault, Offered, Resumable, Session, differs, protocol, taken};
+use super::session::{Ended, Fault, Offered, Resumable, Session, protocol, taken};
 use super::space;
 use super::tree::{Found, look, open_file};
-use crate::name::Name;
+use crate::name::{Name, shown_text};
 use crate::prefix;
+use crate::report::{Blame, FileReport, Status};
 use crate::wire::{Answer, Kind, Meta, OFFERS_MAX, Outcome, Prefix};
 use blake3::Hasher;
 use std::os::fd::OwnedFd;
@@ -21,12 +22,12 @@ const SLOW_BYTES: u64 = 4 << 20;
 impl Session<'_> {
     /// Handles and answers the next offer.
     pub(super) fn on_offer(&mut self, meta: Meta, name: &[u8]) -> Result<(), Ended> {
-        self.state.forget_closed();
-        if self.state.offers.len() == OFFERS_MAX {
-            return Err(protocol("too many open offers"));
-        }
-        let number = self.state.first + self.state.offers.len() as u64;
+        let number = self.next_number()?;
         let answered = match Name::parse(name) {
+            Ok(_) if !self.rules.allow(name) => {
+                let reason = "was not asked for".to_owned();
+                Err(Fault::Item(Outcome::Refused, reason))
+            }
             Ok(parsed) => match meta.kind {
                 Kind::Folder => self.take_folder(number, &parsed, meta),
                 Kind::File => self.take_file(number, parsed, meta),
@@ -43,6 +44,32 @@ impl Session<'_> {
                 self.state.offers.push_back(Offered::Closed);
                 self.fail(number, name, meta, outcome, &reason)
             }
+        }
+    }
+
+    /// The sender tells of something that it does not send.
+    pub(super) fn on_unsent(
+        &mut self,
+        kind: Kind,
+        is_skipped: bool,
+        name: &[u8],
+        reason: &str,
+    ) -> Result<(), Ended> {
+        let number = self.next_number()?;
+        self.state.offers.push_back(Offered::Closed);
+        let status = if is_skipped { Status::Skipped } else { Status::Failed };
+        let report = FileReport::unmoved(name, 0, status).of(kind);
+        let reason = format!("the sender: {}", shown_text(reason));
+        self.tally.file(&report.with_error(Blame::Peer, reason));
+        self.settle(number, Outcome::Refused, "")
+    }
+
+    /// The number of the next item.
+    fn next_number(&mut self) -> Result<u64, Ended> {
+        self.state.forget_closed();
+        match self.state.offers.len() {
+            OFFERS_MAX => Err(protocol("too many open offers")),
+            open => Ok(self.state.first + open as u64),
         }
     }
 
@@ -80,7 +107,7 @@ impl Session<'_> {
                 self.compare(number, name, meta, &folder)
             }
             Found::File { .. } if self.rules.overwrite => self.want(number, name, meta, &folder),
-            Found::File { .. } => Err(differs("exists with another size")),
+            Found::File { .. } => Err(self.rules.differs("exists with another size")),
             Found::Folder => Err(taken("a folder")),
             Found::Other(what) => Err(taken(what)),
         }

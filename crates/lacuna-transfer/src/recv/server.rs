@@ -2,53 +2,33 @@
 //! a sender that reconnects.
 
 use super::folder::{Folder, Which};
-use super::session::{Ended, Rules, Session, State};
-use super::space::{self, Promises};
-use super::tree::Tree;
-use super::write_behind::WriteBehind;
-use super::{ReceiveOptions, ReceiverEvent, Sessions, lock};
-use crate::blocks_ahead;
-use crate::digest::HashThread;
-use crate::error::{Kept, ReceiveError};
-use crate::inbound::Inbound;
-use crate::observer::{Event, Observer, Progress};
-use crate::outbound::Outbound;
-use crate::pool::BufferPool;
-use crate::rate::Rate;
+use super::receiving::{Begun, Brought, Packets, Received, Receiving};
+use super::session::Ended;
+use super::{ReceiverEvent, Sessions, lock};
+use crate::error::ReceiveError;
+use crate::observer::{Event, Observer};
 use crate::report::{Summary, Tally};
-use crate::silence::{ActivityCounters, Silence};
-use crate::wire::{Answer, BLOCK_BYTES, FatalKind};
 use lacuna::address::show;
-use lacuna::{Connection, ConnectionStats, Incoming};
-use lacuna_service::thread::{self, Over, ThreadError};
+use lacuna::{Connection, Incoming};
 use lacuna_service::{Acceptor, Purpose, Served, busy};
-use rustix::fs::Mode;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Senders served at a time: each takes up to 200 MiB.
 const SENDERS_MAX: usize = 8;
-/// Blocks held by the disk and the hash thread, on top of those for incoming messages.
-const BLOCKS_BEHIND: usize = 4;
-/// How long the final answer to a sender may take.
-const GOODBYE: Duration = Duration::from_secs(5);
-/// How often progress is reported.
-const TICK: Duration = Duration::from_millis(100);
 
 /// What all sessions share.
 pub(super) struct Server<S> {
-    options: ReceiveOptions,
+    receiving: Receiving,
     once: bool,
     sessions: Arc<S>,
     acceptor: Arc<Acceptor>,
     folder: Folder,
-    umask: Mode,
     /// Sessions by the sender's id: a sender that reconnects ends its old session.
     replaceable: Mutex<BTreeMap<[u8; 16], ReplaceableSession>>,
-    promises: Promises,
     serving: AtomicUsize,
 }
 
@@ -71,22 +51,19 @@ impl Drop for ServedSender<'_> {
 impl<S: Sessions> Server<S> {
     /// `once`: serves one sender.
     pub(super) fn new(
-        options: ReceiveOptions,
+        receiving: Receiving,
         once: bool,
         sessions: Arc<S>,
         acceptor: Arc<Acceptor>,
         folder: Folder,
-        umask: Mode,
     ) -> Self {
         Self {
-            options,
+            receiving,
             once,
             sessions,
             acceptor,
             folder,
-            umask,
             replaceable: Mutex::default(),
-            promises: Promises::default(),
             serving: AtomicUsize::new(0),
         }
     }
@@ -147,66 +124,24 @@ impl<S: Sessions> Server<S> {
     ) -> Served<ReceiveError> {
         let started = Instant::now();
         let tally = Tally::new(&observer);
-        let threads = HashThread::start().and_then(|hashes| Ok((hashes, WriteBehind::start()?)));
-        let (hashes, behind) = match threads {
-            Ok(threads) => threads,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let mut alive = Vec::new();
-        Answer::Alive.emit(&mut alive);
-        let outbound = Outbound::new(connection.clone(), alive);
         let replaced = Arc::new(AtomicBool::new(false));
-        let asked = &self.options.stop;
-        let stop = || asked.is_requested() || replaced.load(Ordering::Relaxed);
-        let gone = || stop() || connection.failure().is_some();
-        let keeps_holes = space::keeps_holes(&*root);
-        let mut session = Session {
-            rules: Rules { overwrite: self.options.overwrite, sync: self.options.sync },
-            tree: Tree::new(root, self.umask),
-            outbound: &outbound,
-            hashes: &hashes,
-            behind: &behind,
+        let asked = &self.receiving.options.stop;
+        let received = self.receiving.session(Begun {
+            connection,
+            root,
             tally: &tally,
-            stop: &stop,
-            gone: &gone,
-            keeps_holes,
-            promised: self.promises.part(),
-            state: State::default(),
-        };
-        let over = AtomicBool::new(false);
-        let position = Mutex::new(Position::default());
-        let ended = std::thread::scope(|scope| {
-            let at_end = Over(&over);
-            let tick = || {
-                let mut silence = Silence::new(Instant::now());
-                let mut rate = Rate::default();
-                while !over.load(Ordering::Relaxed) {
-                    outbound.tick();
-                    if gone() {
-                        hashes.abandon();
-                    }
-                    let position = lock(&position).clone();
-                    let mut progress = position.progress(connection, &tally, &mut silence);
-                    progress.zeros_left_bytes = hashes.zeros_left_bytes();
-                    rate.measure(Instant::now(), &mut progress);
-                    observer.on_progress(&progress);
-                    std::thread::park_timeout(TICK);
-                }
-            };
-            let ticking = thread::start_in(scope, "lacuna-tick", tick)?;
-            let ended = self.receive(connection, &mut session, &replaced, &position).err();
-            self.say_goodbye(&mut session, ended.as_ref());
-            drop(at_end);
-            ticking.thread().unpark();
-            Ok::<_, ThreadError>(ended)
+            before: Brought::default(),
+            stop: &|| asked.is_requested() || replaced.load(Ordering::Relaxed),
+            on_hello: &|id, number| self.replace(id, number, replaced.clone()),
         });
-        let ended = match ended {
-            Ok(ended) => ended,
+        // The session's space and files are free now; reporting the results may block.
+        let Received { ended, hello, number, kept, brought, .. } = match received {
+            Ok(received) => received,
             Err(error) => return Some(Err(error.into())),
         };
-        if let Some((id, _)) = session.state.hello {
+        if let Some(id) = hello {
             let mut replaceable = lock(&self.replaceable);
-            if replaceable.get(&id).is_some_and(|other| other.number == session.promised.number()) {
+            if replaceable.get(&id).is_some_and(|other| other.number == number) {
                 replaceable.remove(&id);
             }
         } else if let Some(ended) = ended {
@@ -214,27 +149,23 @@ impl<S: Sessions> Server<S> {
             observer.on_event(&Event::NotASender { reason: &reason });
             return None;
         }
-        let error = ended.map(|ended| self.explain(&session, ended));
-        if matches!(error, Some(ReceiveError::Interrupted))
-            && let Some((name, bytes)) = session.interrupted_file()
-        {
-            observer.on_event(&Event::Interrupted { kept: Some(Kept { name, bytes }) });
+        let error = ended.map(|ended| match asked.is_requested() {
+            true => ReceiveError::Interrupted,
+            false => ended.into_error(kept.clone()),
+        });
+        if matches!(error, Some(ReceiveError::Interrupted)) && kept.is_some() {
+            observer.on_event(&Event::Interrupted { kept });
         }
-        let stats = connection.stats();
+        let mut packets = Packets::default();
+        packets.add(&connection.stats());
         let measured = Summary {
             is_reached: true,
             elapsed: started.elapsed(),
-            moved_bytes: session.state.moved_bytes,
-            repaired_share: lost_share(&stats),
-            parity_share: parity_share(&stats),
-            repaired_packets: stats.channels.iter().map(|c| c.repaired_packets).sum(),
+            moved_bytes: brought.moved_bytes,
             peer: show(connection.peer()).to_string(),
             wire: Some(connection.chosen().wire),
-            ..Summary::default()
+            ..packets.summary()
         };
-        // Released before the results are reported, which may block: another session may wait for
-        // its space and its files.
-        drop(session);
         let (_, failed) = tally.finish(measured, error.is_some());
         let result = match (error, failed) {
             (Some(error), _) => Err(error),
@@ -246,61 +177,12 @@ impl<S: Sessions> Server<S> {
         Some(result)
     }
 
-    /// Handles messages until the sender is done.
-    fn receive(
-        &self,
-        connection: &Connection,
-        session: &mut Session<'_>,
-        replaced: &Arc<AtomicBool>,
-        position: &Mutex<Position>,
-    ) -> Result<(), Ended> {
-        let ahead = blocks_ahead(connection.chosen().rtt_us, self.options.buffers_bytes);
-        let pool = BufferPool::new(BLOCK_BYTES, ahead + BLOCKS_BEHIND);
-        let mut inbound = Inbound::new(connection.clone(), pool, ahead);
-        while !session.state.is_finished {
-            let (block, len) = inbound.next(session.stop).map_err(|error| {
-                Ended::Lost(if error.is_closed() {
-                    "the sender ended before everything was sent".to_owned()
-                } else {
-                    format!("lost the sender: {error}")
-                })
-            })?;
-            let is_new = session.state.hello.is_none();
-            session.on_message(block, len)?;
-            if is_new && let Some((id, _)) = session.state.hello {
-                let mut sessions = lock(&self.replaceable);
-                let number = session.promised.number();
-                let replaceable = ReplaceableSession { number, replaced: replaced.clone() };
-                if let Some(old) = sessions.insert(id, replaceable) {
-                    old.replaced.store(true, Ordering::Relaxed);
-                    self.promises.end(old.number);
-                }
-            }
-            *lock(position) = Position::of(&session.state);
-        }
-        Ok(())
-    }
-
-    fn say_goodbye(&self, session: &mut Session<'_>, ended: Option<&Ended>) {
-        match ended {
-            Some(Ended::Lost(_)) => return,
-            Some(Ended::Protocol(reason)) => session.send_fatal(FatalKind::Protocol, reason),
-            Some(Ended::Unable(reason)) => session.send_fatal(FatalKind::Unable, reason),
-            None => {}
-        }
-        session.outbound.drain(GOODBYE);
-    }
-
-    fn explain(&self, session: &Session<'_>, ended: Ended) -> ReceiveError {
-        if self.options.stop.is_requested() {
-            return ReceiveError::Interrupted;
-        }
-        let kept = session.interrupted_file().filter(|_| !session.tree.is_removed());
-        let kept = kept.map(|(name, bytes)| Kept { name, bytes });
-        match ended {
-            Ended::Lost(reason) => ReceiveError::Lost { reason, kept },
-            Ended::Unable(reason) => ReceiveError::Unable { reason, kept },
-            Ended::Protocol(reason) => ReceiveError::Protocol { reason, kept },
+    /// A sender has said hello: its old session ends.
+    fn replace(&self, id: [u8; 16], number: u64, replaced: Arc<AtomicBool>) {
+        let mut sessions = lock(&self.replaceable);
+        if let Some(old) = sessions.insert(id, ReplaceableSession { number, replaced }) {
+            old.replaced.store(true, Ordering::Relaxed);
+            self.receiving.promises.end(old.number);
         }
     }
 }
@@ -313,59 +195,4 @@ fn no_sender(connection: &Connection, ended: &Ended) -> String {
         Ended::Unable(reason) => format!("{peer}: {reason}"),
         Ended::Protocol(reason) => format!("{peer} is no lacuna send of this version: {reason}"),
     }
-}
-
-/// Progress of a session, shared between threads.
-#[derive(Default, Clone)]
-struct Position {
-    moved_bytes: u64,
-    done_bytes: u64,
-    /// Files and bytes in all, once known.
-    total: Option<(u64, u64)>,
-    name: Option<String>,
-}
-
-impl Position {
-    fn of(state: &State) -> Self {
-        Self {
-            moved_bytes: state.moved_bytes,
-            done_bytes: state.done_bytes(),
-            total: state.total,
-            name: state.current_name(),
-        }
-    }
-
-    fn progress(
-        self,
-        connection: &Connection,
-        tally: &Tally<'_>,
-        silence: &mut Silence,
-    ) -> Progress {
-        let stats = connection.stats();
-        Progress {
-            moved_bytes: self.moved_bytes,
-            done_bytes: self.done_bytes,
-            bytes_total: self.total.map(|(_, bytes)| bytes),
-            files: tally.files_ended(),
-            files_total: self.total.map(|(files, _)| files),
-            bytes_per_s: None,
-            repaired_share: lost_share(&stats),
-            silent: silence.look(Instant::now(), ActivityCounters::new(&stats, self.moved_bytes)),
-            zeros_left_bytes: 0,
-            name: self.name,
-        }
-    }
-}
-
-/// Parity packets as a share of all packets received.
-fn parity_share(stats: &ConnectionStats) -> f64 {
-    let parity: u64 = stats.channels.iter().map(|channel| channel.parity_packets).sum();
-    let came: u64 = stats.channels.iter().map(|channel| channel.packets).sum();
-    parity as f64 / came.max(1) as f64
-}
-
-/// Lost packets as a share of those that the peer sent.
-fn lost_share(stats: &ConnectionStats) -> f64 {
-    let came: u64 = stats.channels.iter().map(|channel| channel.packets + channel.duplicates).sum();
-    stats.lost_packets as f64 / (came + stats.lost_packets).max(1) as f64
 }

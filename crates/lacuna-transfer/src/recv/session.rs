@@ -39,14 +39,18 @@ pub(crate) enum Ended {
 
 /// Options of the receiver.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+pub(crate) struct Rules<'a> {
     pub(crate) overwrite: bool,
     pub(crate) sync: bool,
+    /// The names that may come, with what is below them; `None`: any.
+    pub(crate) only: Option<&'a BTreeSet<Vec<u8>>>,
+    /// How to have existing files replaced.
+    pub(crate) overwrite_hint: &'static str,
 }
 
 /// The session of one sender.
 pub(crate) struct Session<'a> {
-    pub(crate) rules: Rules,
+    pub(crate) rules: Rules<'a>,
     pub(crate) tree: Tree,
     pub(crate) outbound: &'a Outbound,
     pub(crate) hashes: &'a HashThread,
@@ -151,6 +155,9 @@ impl Session<'_> {
                 self.answer(&Answer::Welcome { overwrite: self.rules.overwrite })
             }
             Record::Offer { meta, name } => self.on_offer(meta, name),
+            Record::Unsent { kind, is_skipped, name, reason } => {
+                self.on_unsent(kind, is_skipped, name, reason)
+            }
             Record::Start { item, from } => self.on_start(item, from),
             Record::Data { range } => self.on_data(range, message),
             Record::Hole { len } => self.on_hole(len),
@@ -354,7 +361,7 @@ impl Session<'_> {
         }
         let folder = self.tree.folder_of(name).map_err(|error| self.refused(&error))?;
         Err(match look(&*folder, name.leaf()).map_err(|error| self.refused(&error))? {
-            Found::File { .. } => differs("appeared meanwhile with other content"),
+            Found::File { .. } => self.rules.differs("appeared meanwhile with other content"),
             Found::Folder => taken("a folder"),
             Found::Other(what) => taken(what),
             Found::Nothing => {
@@ -608,10 +615,17 @@ pub(super) fn protocol(how: &str) -> Ended {
     Ended::Protocol(how.to_owned())
 }
 
-/// A different file exists.
-pub(super) fn differs(how: &str) -> Fault {
-    let hint = "start recv with --overwrite to replace files";
-    Fault::Item(Outcome::Refused, format!("{how} ({hint})"))
+impl Rules<'_> {
+    /// A different file exists.
+    pub(super) fn differs(&self, how: &str) -> Fault {
+        Fault::Item(Outcome::Refused, format!("{how} ({})", self.overwrite_hint))
+    }
+
+    /// Whether something of this name may come.
+    pub(super) fn allow(&self, name: &[u8]) -> bool {
+        let first = name.split(|byte| *byte == b'/').next().unwrap_or(name);
+        self.only.is_none_or(|only| only.contains(first))
+    }
 }
 
 /// Something exists that a file does not replace.

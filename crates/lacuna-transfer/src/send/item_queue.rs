@@ -9,19 +9,14 @@ use super::walk::Item;
 use crate::error::SendError;
 use crate::name::shown_text;
 use crate::report::{Blame, FileReport, Moved, Status, Tally};
+use crate::retry;
 use crate::wire::{FatalKind, Hash, OFFERS_MAX, Outcome, Prefix};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Why an attempt ended.
-#[derive(Debug)]
-pub(crate) enum Ended {
-    /// The connection broke: another attempt may succeed.
-    Lost(String),
-    /// Another attempt would not help.
-    Failed(SendError),
-}
+pub(crate) type Ended = retry::Ended<SendError>;
 
 /// What the receiver requests for an item.
 #[derive(Debug, Clone)]
@@ -325,7 +320,10 @@ impl ItemQueue {
         let mut state = self.lock();
         let offered_end = state.first + state.offered as u64;
         let handled_end = state.first + state.handled as u64;
-        let entry = state.entry(number).filter(|entry| entry.wish.is_none() && !entry.is_settled);
+        let is_open = |entry: &&mut Entry| {
+            entry.wish.is_none() && !entry.is_settled && entry.item.unsent.is_none()
+        };
+        let entry = state.entry(number).filter(is_open);
         let (true, Some(entry)) = ((handled_end..offered_end).contains(&number), entry) else {
             return Err(protocol_error(&format!("item {number} was answered and is not open")));
         };
@@ -355,6 +353,13 @@ impl ItemQueue {
         let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) else {
             return Ok(());
         };
+        if entry.item.unsent.is_some() {
+            // Counted when it was found.
+            state.close(number);
+            drop(state);
+            self.changed.notify_all();
+            return Ok(());
+        }
         let hash = entry.sent.as_ref().and_then(|sent| sent.hash);
         let is_folder = entry.item.meta.kind == crate::wire::Kind::Folder;
         if outcome == Outcome::Complete && !is_folder && hash.is_none() {
@@ -402,7 +407,8 @@ impl State {
         if std::mem::replace(&mut entry.is_settled, true) {
             return false;
         }
-        let is_file = entry.item.meta.kind == crate::wire::Kind::File;
+        let item = &entry.item;
+        let is_file = item.meta.kind == crate::wire::Kind::File && item.unsent.is_none();
         let data_bytes = entry.item.meta.data_bytes;
         let (from, packed_bytes) =
             entry.sent.as_ref().map_or((0, 0), |sent| (sent.from_data_bytes, sent.packed_bytes));
@@ -472,13 +478,14 @@ fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> FileReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::send::walk::Unsent;
     use crate::wire::{Kind, Meta, Time};
 
     fn item(name: &str, size_bytes: u64) -> Item {
         let modified = Time { seconds: 0, nanos: 0 };
         let (kind, mode, data_bytes) = (Kind::File, 0o644, size_bytes);
         let meta = Meta { kind, mode, size_bytes, data_bytes, modified };
-        Item { path: name.into(), name: name.into(), meta }
+        Item { path: name.into(), name: name.into(), meta, unsent: None }
     }
 
     /// Offers what is left again and starts the first `started`.
@@ -497,6 +504,26 @@ mod tests {
         let Position { done_bytes, current } = items.position(delivered);
         let named = current.map(|(name, bytes)| (String::from_utf8(name).unwrap(), bytes));
         (done_bytes, named)
+    }
+
+    #[test]
+    fn what_is_not_sent_waits_for_the_receiver_and_counts_as_nothing() {
+        let (items, tally) = (ItemQueue::new(), Tally::new(&()));
+        let reason = "a symbolic link".to_owned();
+        let unsent = Unsent { is_skipped: true, reason };
+        items.push(Item::unsent(b"link".to_vec(), Kind::File, unsent));
+        items.push(item("a", 100));
+        session(&items, &[]);
+        assert!(matches!(items.next(), Next::Wait));
+        assert!(items.on_wish(0, Wish::Send(Vec::new())).is_err(), "it is not to be had");
+        // It is told of again after a break.
+        session(&items, &[]);
+        items.on_settled(0, Outcome::Refused, "", &tally).unwrap();
+        items.on_wish(1, Wish::Send(Vec::new())).unwrap();
+        assert!(matches!(items.next(), Next::Handle { number: 1, .. }));
+        session(&items, &[]);
+        assert_eq!(items.settled_before(), (0, 0));
+        assert_eq!(tally.files_ended(), 0);
     }
 
     #[test]

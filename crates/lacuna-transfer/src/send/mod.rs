@@ -1,5 +1,8 @@
-//! The sending side: walks the given paths, offers, sends what the receiver requests, and
-//! reconnects after a break.
+//! The sending side: walks the given paths, offers, sends what the receiver requests, and goes on
+//! after a break.
+//!
+//! It connects to a receiver ([`Sender`]) or is connected to by one ([`SendListener`]): the file
+//! protocol and all below it is the same (`route.rs`).
 //!
 //! Four threads serve a connection: the caller's reads files and packs blocks (`produce.rs`), one
 //! reads the receiver's answers (`answers.rs`), one sends keep-alives and reports progress, one
@@ -7,10 +10,13 @@
 
 mod answers;
 mod item_queue;
+mod listen;
 mod packer;
 mod produce;
-mod retry;
+mod route;
 mod walk;
+
+pub use listen::SendListener;
 
 use crate::blocks_ahead;
 use crate::digest::HashThread;
@@ -22,16 +28,17 @@ use crate::outbound::Outbound;
 use crate::pool::BufferPool;
 use crate::rate::Rate;
 use crate::report::{Summary, Tally};
+use crate::retry::{Attempt, GivenUp, Life, Retry, attempts};
 use crate::silence::{ActivityCounters, Silence};
 use crate::wire::{ANSWER_BYTES, BLOCK_BYTES, Kind, Record};
 use item_queue::{Ended, ItemQueue};
 use lacuna::address::show;
 use lacuna::{AutoStats, Connection, ConnectionConfig, ContextConfig};
 use lacuna_service::thread::{self, ThreadError};
-use lacuna_service::{Purpose, ReachError, STOP_POLL, Stop, random};
+use lacuna_service::{Purpose, STOP_POLL, Stop, random};
 use packer::Packer;
 use produce::Producer;
-use retry::{Life, Retry};
+use route::Route;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -142,30 +149,7 @@ impl Sender {
         receiver: &str,
         observer: &dyn Observer,
     ) -> Result<Summary, SendError> {
-        let Sources(roots) = sources;
-        let total = Arc::new(OnceLock::new());
-        count(Walker::new(roots.clone()), total.clone());
-        let transfer = Transfer {
-            options: &self.options,
-            started: Instant::now(),
-            peer: receiver.to_owned(),
-            receiver,
-            session: random_id(),
-            walker: Walker::new(roots),
-            items: ItemQueue::new(),
-            tally: Tally::new(observer),
-            rate: Mutex::default(),
-            total,
-            moved_bytes: 0,
-            packets: 0,
-            retransmitted: 0,
-            parity: 0,
-            auto: None,
-            reconnects: 0,
-            wire: None,
-            current: None,
-        };
-        transfer.run()
+        Transfer::new(&self.options, sources, Route::Connect(receiver), observer).run()
     }
 }
 
@@ -173,8 +157,7 @@ impl Sender {
 struct Transfer<'a> {
     options: &'a SendOptions,
     started: Instant,
-    /// HOST:PORT, as given.
-    receiver: &'a str,
+    route: Route<'a>,
     session: [u8; 16],
     walker: Walker,
     items: ItemQueue,
@@ -196,16 +179,46 @@ struct Transfer<'a> {
     current: Option<(Vec<u8>, u64)>,
 }
 
-/// An attempt that did not complete the transfer.
-struct Attempt {
-    why: Ended,
-    /// The connection's lifetime, if there was one.
-    life: Option<Life>,
-}
+impl<'a> Transfer<'a> {
+    fn new(
+        options: &'a SendOptions,
+        Sources(roots): Sources,
+        route: Route<'a>,
+        observer: &'a dyn Observer,
+    ) -> Self {
+        let total = Arc::new(OnceLock::new());
+        count(Walker::new(roots.clone()), total.clone());
+        Self {
+            options,
+            started: Instant::now(),
+            peer: route.peer(),
+            route,
+            session: random_id(),
+            walker: Walker::new(roots),
+            items: ItemQueue::new(),
+            tally: Tally::new(observer),
+            rate: Mutex::default(),
+            total,
+            moved_bytes: 0,
+            packets: 0,
+            retransmitted: 0,
+            parity: 0,
+            auto: None,
+            reconnects: 0,
+            wire: None,
+            current: None,
+        }
+    }
 
-impl Transfer<'_> {
     fn run(mut self) -> Result<Summary, SendError> {
-        let ended = self.attempts();
+        let (limit, stop) = (self.options.retry, self.options.stop.clone());
+        let observer = self.tally.observer();
+        let ended = attempts(limit, &stop, observer, |retry, again| self.attempt(retry, again));
+        let ended = ended.err().map(|given_up| match given_up {
+            GivenUp::Interrupted => SendError::Interrupted,
+            GivenUp::Lost(reason) => SendError::Lost { reason, retry: limit },
+            GivenUp::Failed(error) => error,
+        });
         if matches!(ended, Some(SendError::Interrupted)) && self.items.was_welcome() {
             let kept = self.current.as_ref().filter(|(_, bytes)| *bytes > 0);
             let kept = kept.map(|(name, bytes)| Kept { name: shown(name), bytes: *bytes });
@@ -231,58 +244,11 @@ impl Transfer<'_> {
         }
     }
 
-    /// Connects repeatedly, until everything is handled (`None`) or an error is final.
-    fn attempts(&mut self) -> Option<SendError> {
-        let stop = self.options.stop.clone();
-        let mut retry = Retry::new(self.options.retry);
-        let mut connected = false;
-        loop {
-            let before = (self.moved_bytes, self.items.settled());
-            let ended = match self.attempt(&retry, connected) {
-                Ok(()) => return None,
-                Err(failed) => failed,
-            };
-            connected |= ended.life.is_some();
-            if stop.is_requested() {
-                return Some(SendError::Interrupted);
-            }
-            let reason = match ended.why {
-                Ended::Failed(error) => return Some(error),
-                Ended::Lost(reason) => reason,
-            };
-            let has_progressed = (self.moved_bytes, self.items.settled()) != before;
-            let life = ended.life.map(|life| Life { has_progressed, ..life });
-            let is_first = self.options.connect_within.is_some() && !self.items.was_welcome();
-            if is_first && life.is_some() {
-                return Some(SendError::Lost { reason, retry: Duration::ZERO });
-            }
-            let Some(pause) = retry.failed(Instant::now(), life) else {
-                return Some(SendError::Lost { reason, retry: self.options.retry });
-            };
-            self.tally.observer().on_event(&Event::Retrying { reason: &reason, pause });
-            stop.sleep(pause);
-            if stop.is_requested() {
-                return Some(SendError::Interrupted);
-            }
-        }
-    }
-
     /// One connection; `again` if there was one before.
-    fn attempt(&mut self, retry: &Retry, again: bool) -> Result<(), Attempt> {
-        let within = retry.connect_within(Instant::now());
-        let first_within = self.options.connect_within.filter(|_| !again);
-        let within = first_within.map_or(within, |first| within.min(first));
-        let connection = self.connect(within).map_err(|error| {
-            let why = match error {
-                // The receiver was there before, so it may come back.
-                ReachError::Connect(error) if again && error.is_retryable() => {
-                    Ended::Lost(error.to_string())
-                }
-                ReachError::Connect(error) => Ended::Failed(error.into()),
-                ReachError::Thread(error) => failed(error),
-            };
-            Attempt { why, life: None }
-        })?;
+    fn attempt(&mut self, retry: &Retry, again: bool) -> Result<(), Attempt<SendError>> {
+        let before = (self.moved_bytes, self.items.settled());
+        let connection = self.route.next(self.options, self.tag(), retry, again);
+        let connection = connection.map_err(|why| Attempt { why, life: None })?;
         self.reconnects += u64::from(again);
         self.peer = show(connection.peer()).to_string();
         self.wire = Some(connection.chosen().wire);
@@ -310,8 +276,16 @@ impl Transfer<'_> {
         self.retransmitted += sent.retransmitted_packets;
         self.parity += sent.parity_packets;
         let heard = silence.into_inner().unwrap_or_else(PoisonError::into_inner).heard();
-        let life = Some(Life { began, heard, has_progressed: false });
-        result.map_err(|why| Attempt { why, life })
+        let has_progressed = (self.moved_bytes, self.items.settled()) != before;
+        let life = Some(Life { began, heard, has_progressed });
+        let is_unheard = self.options.connect_within.is_some() && !self.items.was_welcome();
+        result.map_err(|why| match why {
+            Ended::Lost(reason) if is_unheard => {
+                let error = SendError::Lost { reason, retry: Duration::ZERO };
+                Attempt { why: Ended::Failed(error), life }
+            }
+            why => Attempt { why, life },
+        })
     }
 
     fn serve(
@@ -325,6 +299,7 @@ impl Transfer<'_> {
         let answers_pool = BufferPool::new(ANSWER_BYTES, ANSWERS_AHEAD + 1);
         let mut inbound = Inbound::new(connection.clone(), answers_pool, ANSWERS_AHEAD);
         let (items, tally, asked) = (&self.items, &self.tally, &self.options.stop);
+        let route = &self.route;
         let hashes = HashThread::start().map_err(failed)?;
         let over = AtomicBool::new(false);
         let moved_before = self.moved_bytes;
@@ -351,6 +326,9 @@ impl Transfer<'_> {
             let ticking = thread::start_in(scope, "progress", || {
                 while !over.load(Ordering::Relaxed) {
                     outbound.tick();
+                    if route.has_newer() {
+                        items.end(Ended::Lost("the receiver connected again".to_owned()));
+                    }
                     if asked.is_requested() || items.has_ended() {
                         hashes.abandon();
                     }
@@ -368,6 +346,7 @@ impl Transfer<'_> {
                 stop: &stop,
                 total: &|| total.get().copied(),
                 is_total_told: false,
+                tells_unsent: route.tells_unsent(),
             };
             let result = producer.run(self.session, self.options.quick);
             drop(producer);
@@ -392,18 +371,10 @@ impl Transfer<'_> {
         })
     }
 
-    fn connect(&self, within: Duration) -> Result<Connection, ReachError> {
+    /// What the connection is for, and which transfer.
+    fn tag(&self) -> u64 {
         let [a, b, c, d, ..] = self.session;
-        let config = ConnectionConfig {
-            silence: retry::silence(self.options.retry),
-            connect_timeout: within,
-            tag: Purpose::Files.tag(u32::from_be_bytes([a, b, c, d])),
-            ..self.options.connection
-        };
-        let stop = &|| self.options.stop.is_requested();
-        let sockets = &self.options.sockets;
-        let connected = lacuna_service::connect(self.receiver, sockets, config, stop)?;
-        Ok(connected.1)
+        Purpose::Files.tag(u32::from_be_bytes([a, b, c, d]))
     }
 }
 

@@ -3,14 +3,14 @@
 
 use super::item_queue::{Ended, ItemQueue, Next, Wish};
 use super::packer::{PackError, Packer};
-use super::walk::{self, Entry, Item, Walker};
+use super::walk::{self, Entry, Item, Unsent, Walker};
 use crate::digest::Digest;
 use crate::error::SendError;
 use crate::extents::{Extent, Extents};
 use crate::inbound::SILENCE_MAX;
 use crate::prefix;
 use crate::report::{Blame, FileReport, Status, Tally};
-use crate::wire::{Hash, Prefix, Record};
+use crate::wire::{Hash, Kind, Prefix, Record};
 use lacuna::datapath::limit::Said;
 use lacuna_service::STOP_POLL;
 use std::fs::File;
@@ -33,6 +33,8 @@ pub(crate) struct Producer<'a> {
     /// Files and bytes in all, once known; sent to the receiver once.
     pub(crate) total: &'a dyn Fn() -> Option<(u64, u64)>,
     pub(crate) is_total_told: bool,
+    /// Whether the receiver is told of what is not sent.
+    pub(crate) tells_unsent: bool,
 }
 
 /// Why an item is not sent further.
@@ -104,7 +106,7 @@ impl Producer<'_> {
         let mut offered = 0;
         while offered < OFFERS_PER_TURN {
             if let Some(item) = self.items.next_offer() {
-                self.packer.put(&Record::Offer { meta: item.meta, name: &item.name })?;
+                self.packer.put(&record_of(&item))?;
                 offered += 1;
                 continue;
             }
@@ -115,17 +117,26 @@ impl Producer<'_> {
                 None => break,
                 Some(Entry::Item(item)) => self.items.push(item),
                 Some(Entry::Skipped { name, reason }) => {
-                    let report = FileReport::unmoved(&name, 0, Status::Skipped);
-                    self.tally.file(&report.with_error(Blame::Local, format!("skipped: {reason}")));
+                    let unsent = Unsent { is_skipped: true, reason: format!("skipped: {reason}") };
+                    self.leave_out(name, Kind::File, unsent);
                 }
                 Some(Entry::Unreadable { name, kind, error }) => {
-                    let report = FileReport::unmoved(&name, 0, Status::Failed).of(kind);
-                    let why = format!("cannot be read: {}", Said(&error));
-                    self.tally.file(&report.with_error(Blame::Local, why));
+                    let reason = format!("cannot be read: {}", Said(&error));
+                    self.leave_out(name, kind, Unsent { is_skipped: false, reason });
                 }
             }
         }
         Ok(offered)
+    }
+
+    /// Reports what is not sent.
+    fn leave_out(&mut self, name: Vec<u8>, kind: Kind, unsent: Unsent) {
+        let status = if unsent.is_skipped { Status::Skipped } else { Status::Failed };
+        let report = FileReport::unmoved(&name, 0, status).of(kind);
+        self.tally.file(&report.with_error(Blame::Local, unsent.reason.clone()));
+        if self.tells_unsent {
+            self.items.push(Item::unsent(name, kind, unsent));
+        }
     }
 
     fn tell_total(&mut self) -> Result<(), Ended> {
@@ -263,6 +274,17 @@ impl Producer<'_> {
             self.tally.file(&report.with_error(blame, reason));
         }
         self.packer.put(&Record::Drop { item: number, reason })
+    }
+}
+
+/// What the receiver is told of an item.
+fn record_of(item: &Item) -> Record<'_> {
+    let name = &item.name;
+    match &item.unsent {
+        None => Record::Offer { meta: item.meta, name },
+        Some(Unsent { is_skipped, reason }) => {
+            Record::Unsent { kind: item.meta.kind, is_skipped: *is_skipped, name, reason }
+        }
     }
 }
 

@@ -26,6 +26,24 @@ pub(crate) struct Item {
     /// Name below the receiver's folder.
     pub(crate) name: Vec<u8>,
     pub(crate) meta: Meta,
+    /// Why it is not sent, if it is only told of.
+    pub(crate) unsent: Option<Unsent>,
+}
+
+/// Why something is not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unsent {
+    /// That it is no regular file and no folder, which is not an error.
+    pub(crate) is_skipped: bool,
+    pub(crate) reason: String,
+}
+
+impl Item {
+    pub(crate) fn unsent(name: Vec<u8>, kind: Kind, unsent: Unsent) -> Self {
+        let modified = Time { seconds: 0, nanos: 0 };
+        let meta = Meta { kind, mode: 0, size_bytes: 0, data_bytes: 0, modified };
+        Self { path: PathBuf::new(), name, meta, unsent: Some(unsent) }
+    }
 }
 
 /// What the walk finds.
@@ -125,7 +143,7 @@ impl Walker {
         {
             meta.data_bytes = bytes.min(meta.size_bytes);
         }
-        Some(Entry::Item(Item { path, name, meta }))
+        Some(Entry::Item(Item { path, name, meta, unsent: None }))
     }
 
     /// Opens the next folder.
@@ -136,7 +154,7 @@ impl Walker {
             Ok((meta, entries)) => {
                 let folder = Arc::new(path);
                 self.open = Some(Open { entries, path: folder.clone(), name: name.clone() });
-                Entry::Item(Item { path: folder.to_path_buf(), name, meta })
+                Entry::Item(Item { path: folder.to_path_buf(), name, meta, unsent: None })
             }
             Err(error) => Entry::Unreadable { name, kind: Kind::Folder, error },
         }

@@ -5,7 +5,7 @@
 //! sender                                        receiver
 //!   Hello                               ─────▶
 //!                                       ◀─────  Welcome
-//!   Offer, Offer, …                     ─────▶
+//!   Offer, Unsent, Offer, …             ─────▶
 //!                                       ◀─────  Want (what a partial file has) | Exists | Settled
 //!   Start, Data, Hole, …, End | Same | Drop ─▶
 //!                                       ◀─────  Settled, one per offer
@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Offers run ahead of the data, so many small files do not cost a round trip each. Items are
-//! numbered by their offers and handled in that order. Either end sends `Alive` when it has sent
+//! numbered by their offers and handled in that order. `Unsent` has a number, too, and is settled by the
+//! receiver at once; only a receiver that fetches gets it, as older ones do not know it. Either end sends `Alive` when it has sent
 //! nothing else for a while.
 //!
 //! Numbers are big-endian. Records come from a peer that may be hostile: lengths are bounded before anything
@@ -48,8 +49,7 @@ pub(crate) const DATA_HEADER_BYTES: usize = 5;
 
 /// Longest record without data, of either end.
 pub(crate) const RECORD_BYTES_MAX: usize = 8192;
-const _: () = assert!(RECORD_BYTES_MAX > NAME_BYTES_MAX + 64);
-const _: () = assert!(RECORD_BYTES_MAX > REASON_BYTES_MAX + 64);
+const _: () = assert!(RECORD_BYTES_MAX > NAME_BYTES_MAX + REASON_BYTES_MAX + 64);
 const _: () = assert!(RECORD_BYTES_MAX > PREFIXES_MAX * 40 + 64);
 const _: () = assert!(ANSWER_BYTES > 2 * RECORD_BYTES_MAX);
 
@@ -103,6 +103,9 @@ pub(crate) enum Record<'a> {
     Hello { session: [u8; 16], quick: bool },
     /// The next item.
     Offer { meta: Meta, name: &'a [u8] },
+    /// The next item, which does not follow: it is skipped, or cannot be read. `name` is cut to the
+    /// longest allowed.
+    Unsent { kind: Kind, is_skipped: bool, name: &'a [u8], reason: &'a str },
     /// Data of an item follows, from this offset on.
     Start { item: u64, from: u64 },
     /// Data of the item that was started: a range of the message.
@@ -196,6 +199,7 @@ const DROP: u8 = 0x07;
 const TOTAL: u8 = 0x08;
 const FINISH: u8 = 0x09;
 const HOLE: u8 = 0x0A;
+const UNSENT: u8 = 0x0B;
 const WELCOME: u8 = 0x81;
 const WANT: u8 = 0x82;
 const EXISTS: u8 = 0x83;
@@ -223,10 +227,7 @@ impl Record<'_> {
             }
             Self::Offer { meta, name } => {
                 out.push(OFFER);
-                out.push(match meta.kind {
-                    Kind::File => 0,
-                    Kind::Folder => 1,
-                });
+                out.push(number_of(meta.kind));
                 out.extend(meta.mode.to_be_bytes());
                 out.extend(meta.size_bytes.to_be_bytes());
                 out.extend(meta.data_bytes.to_be_bytes());
@@ -234,6 +235,15 @@ impl Record<'_> {
                 out.extend(meta.modified.nanos.to_be_bytes());
                 out.extend((name.len() as u16).to_be_bytes());
                 out.extend(*name);
+            }
+            Self::Unsent { kind, is_skipped, name, reason } => {
+                out.push(UNSENT);
+                out.push(number_of(*kind));
+                out.push(u8::from(*is_skipped));
+                let name = &name[..name.len().min(NAME_BYTES_MAX)];
+                out.extend((name.len() as u16).to_be_bytes());
+                out.extend(name);
+                emit_text(reason, out);
             }
             Self::Start { item, from } => {
                 out.push(START);
@@ -317,6 +327,13 @@ impl Answer<'_> {
             Self::Alive => out.push(ALIVE),
             Self::Finished => out.push(FINISHED),
         }
+    }
+}
+
+fn number_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => 0,
+        Kind::Folder => 1,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     ALIVE, Answer, DATA, DROP, END, EXISTS, FATAL, FINISH, FINISHED, FatalKind, HELLO, HOLE, Hash,
     Kind, MAGIC, Meta, OFFER, Outcome, PREFIXES_MAX, Prefix, REASON_BYTES_MAX, Record, SAME,
-    SETTLED, START, TOTAL, Time, VERSION, WANT, WELCOME, WireError,
+    SETTLED, START, TOTAL, Time, UNSENT, VERSION, WANT, WELCOME, WireError,
 };
 use crate::name::NAME_BYTES_MAX;
 use std::ops::Range;
@@ -47,10 +47,7 @@ fn record<'a>(reader: &mut Reader<'a>) -> Result<Record<'a>, WireError> {
             Record::Hello { session: reader.array()?, quick: reader.flag("a flag of")? }
         }
         OFFER => {
-            let kind = match reader.up_to(1, "a kind of")? {
-                0 => Kind::File,
-                _ => Kind::Folder,
-            };
+            let kind = reader.kind_of_item()?;
             let mode = u16::from_be_bytes(reader.array()?);
             bounded("permissions", mode.into(), 0o777)?;
             let size_bytes = reader.u64()?;
@@ -66,6 +63,12 @@ fn record<'a>(reader: &mut Reader<'a>) -> Result<Record<'a>, WireError> {
             let meta = Meta { kind, mode, size_bytes, data_bytes, modified };
             Record::Offer { meta, name }
         }
+        UNSENT => Record::Unsent {
+            kind: reader.kind_of_item()?,
+            is_skipped: reader.flag("a flag of")?,
+            name: reader.counted("a name's length", NAME_BYTES_MAX)?,
+            reason: reader.text()?,
+        },
         START => Record::Start { item: reader.u64()?, from: reader.u64()? },
         DATA => {
             let len = u32::from_be_bytes(reader.array()?) as usize;
@@ -164,6 +167,13 @@ impl<'a> Reader<'a> {
         let [value] = self.array()?;
         bounded(what, value.into(), limit.into())?;
         Ok(value)
+    }
+
+    fn kind_of_item(&mut self) -> Result<Kind, WireError> {
+        Ok(match self.up_to(1, "a kind of")? {
+            0 => Kind::File,
+            _ => Kind::Folder,
+        })
     }
 
     fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {

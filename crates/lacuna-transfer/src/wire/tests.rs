@@ -12,11 +12,23 @@ fn meta(kind: Kind) -> Meta {
     }
 }
 
+const LONGEST_REASON: &str = match str::from_utf8(&[b'y'; REASON_BYTES_MAX]) {
+    Ok(reason) => reason,
+    Err(_) => panic!("it is text"),
+};
+
 fn all_records() -> Vec<Record<'static>> {
     vec![
         Record::Hello { session: [7; 16], quick: true },
         Record::Offer { meta: meta(Kind::File), name: b"a/b" },
         Record::Offer { meta: meta(Kind::Folder), name: &[b'x'; NAME_BYTES_MAX] },
+        Record::Unsent { kind: Kind::File, is_skipped: true, name: b"a/link", reason: "a link" },
+        Record::Unsent {
+            kind: Kind::Folder,
+            is_skipped: false,
+            name: &[b'x'; NAME_BYTES_MAX],
+            reason: LONGEST_REASON,
+        },
         Record::Start { item: 1, from: u64::MAX },
         Record::Hole { len: u64::MAX },
         Record::End { hash: [9; 32] },

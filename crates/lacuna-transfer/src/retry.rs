@@ -1,10 +1,14 @@
-//! Retry policy of a sender: when a silent connection counts as broken, how long an attempt to
-//! connect may take, and when to give up.
+//! Retry policy of the end that connects: when a silent connection counts as broken, how long an
+//! attempt to connect may take, and when to give up.
 //!
-//! The retry limit counts from the last message of the receiver, so it includes the time in which
-//! the silence is noticed. Progress resets it, and so does a connection that lasted as long as the
-//! limit: a receiver that hashed a large file for an hour was no outage.
+//! The retry limit counts from the last word of the peer, so it includes the time in which the
+//! silence is noticed. Progress resets it, and so does a connection that lasted as long as the
+//! limit: a peer that hashed a large file for an hour was no outage.
+//!
+//! An end that accepts uses the same policy, with other limits: it waits for the peer to come back.
 
+use crate::observer::{Event, Observer};
+use lacuna_service::Stop;
 use std::time::{Duration, Instant};
 
 /// Shortest and longest pause before another attempt.
@@ -25,7 +29,7 @@ pub(crate) fn silence(limit: Duration) -> Duration {
 pub(crate) struct Retry {
     /// How long to retry without progress.
     limit: Duration,
-    /// When the receiver was last heard, while there is no progress.
+    /// When the peer was last heard, while there is no progress.
     outage: Option<Instant>,
     back_off: Duration,
 }
@@ -34,10 +38,68 @@ pub(crate) struct Retry {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Life {
     pub(crate) began: Instant,
-    /// When the receiver was last heard.
+    /// When the peer was last heard.
     pub(crate) heard: Instant,
     /// Whether there was progress.
     pub(crate) has_progressed: bool,
+}
+
+/// An attempt that did not complete the transfer.
+#[derive(Debug)]
+pub(crate) struct Attempt<E> {
+    pub(crate) why: Ended<E>,
+    /// The connection's lifetime, if there was one.
+    pub(crate) life: Option<Life>,
+}
+
+/// Why an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Ended<E> {
+    /// The connection broke: another attempt may succeed.
+    Lost(String),
+    /// Another attempt would not help.
+    Failed(E),
+}
+
+/// Why no further attempt is made.
+#[derive(Debug)]
+pub(crate) enum GivenUp<E> {
+    /// The caller requested a stop.
+    Interrupted,
+    /// The connection broke for this reason, and there was no progress for the time to retry.
+    Lost(String),
+    Failed(E),
+}
+
+/// Makes attempts until one completes the transfer. Each is told whether there was a connection
+/// before.
+pub(crate) fn attempts<E>(
+    limit: Duration,
+    stop: &Stop,
+    observer: &dyn Observer,
+    mut attempt: impl FnMut(&Retry, bool) -> Result<(), Attempt<E>>,
+) -> Result<(), GivenUp<E>> {
+    let mut retry = Retry::new(limit);
+    let mut was_connected = false;
+    loop {
+        let Err(Attempt { why, life }) = attempt(&retry, was_connected) else { return Ok(()) };
+        was_connected |= life.is_some();
+        if stop.is_requested() {
+            return Err(GivenUp::Interrupted);
+        }
+        let reason = match why {
+            Ended::Failed(error) => return Err(GivenUp::Failed(error)),
+            Ended::Lost(reason) => reason,
+        };
+        let Some(pause) = retry.failed(Instant::now(), life) else {
+            return Err(GivenUp::Lost(reason));
+        };
+        observer.on_event(&Event::Retrying { reason: &reason, pause });
+        stop.sleep(pause);
+        if stop.is_requested() {
+            return Err(GivenUp::Interrupted);
+        }
+    }
 }
 
 impl Retry {
@@ -45,14 +107,17 @@ impl Retry {
         Self { limit, outage: None, back_off: BACK_OFF.0 }
     }
 
+    /// How long to go on waiting for a peer that connects by itself.
+    pub(crate) fn left(&self, now: Instant) -> Duration {
+        let since = self.outage.unwrap_or(now);
+        self.limit.saturating_sub(now.saturating_duration_since(since))
+    }
+
     /// How long connecting may take.
     pub(crate) fn connect_within(&self, now: Instant) -> Duration {
         match self.outage {
             None => CONNECT.1,
-            Some(since) => {
-                let left = self.limit.saturating_sub(now.saturating_duration_since(since));
-                left.clamp(CONNECT.0, CONNECT.1)
-            }
+            Some(_) => self.left(now).clamp(CONNECT.0, CONNECT.1),
         }
     }
 
@@ -125,7 +190,7 @@ mod tests {
             has_progressed,
         };
         assert_eq!(retry.failed(start + s(1.0), Some(life(0.0, 1.0, true))), Some(BACK_OFF.0));
-        // The receiver takes connections and drops them.
+        // The peer takes connections and drops them.
         assert!(retry.failed(start + s(3.0), Some(life(2.0, 3.0, false))).is_some());
         assert!(retry.failed(start + s(6.0), Some(life(5.0, 6.0, false))).is_some());
         assert_eq!(retry.failed(start + s(11.0), Some(life(10.0, 11.0, false))), None);
