@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# `lacuna send FILE HOST:FOLDER` with a real sshd, between two hosts of `lacuna wan run`: 100 Mbit/s, 40 ms, 0.1 % loss.
+# `lacuna send FILE HOST:FOLDER` and `lacuna send HOST:FILE FOLDER` with a real sshd, between two hosts of `lacuna wan run`: 100 Mbit/s, 40 ms, 0.1 % loss.
 #
 #   scripts/over-ssh.sh            ends with 1 if anything is not as it should be
 #
-# A transfer, by address and by an alias of ssh's configuration; an unknown host key, a key that may not log in, lacuna
+# Each way a transfer, by address and by an alias of ssh's configuration; an unknown host key, a key that may not log in, lacuna
 # missing there, UDP blocked, ssh killed in the middle. Needs root, Debian's sshd (openssh-server) and ssh-keygen, and
 # iptables to block UDP; without them it says so and ends with 0. Builds the release binary unless LACUNA names one.
 set -euo pipefail
@@ -51,6 +51,9 @@ Host cellar
     BatchMode yes
 END
 head -c 20000000 /dev/urandom >"$WORK/file"
+mkdir -p "$WORK/there/a folder's name/below"
+head -c 20000000 /dev/urandom >"$WORK/there/file"
+head -c 3000 /dev/urandom >"$WORK/there/a folder's name/below/\"quoted\" file"
 cat >"$WORK/client" <<'END'
 failed=0
 ssh="ssh -p 2222 -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=$WORK/known -i $WORK/user"
@@ -87,9 +90,26 @@ try "ports of a range" 0 ":60000" --ports 60000-60003 -e "$ssh" "$WORK/file" "ro
 try "ssh is killed" 3 "the ssh connection with root@10.77.0.1 ended" --rate 20mbit \
     -e "$ssh" "$WORK/file" "root@10.77.0.1:$WORK/in4"
 try "and resumed" 0 "sent" -e "$ssh" "$WORK/file" "root@10.77.0.1:$WORK/in4"
+there="root@10.77.0.1:$WORK/there"
+try "fetched" 0 "received 19.07 MiB" -e "$ssh" "$there/file" "$WORK/got"
+cmp -s "$WORK/there/file" "$WORK/got/file" || { echo "FAILED  what was fetched is something else"; failed=1; }
+try "fetched again" 0 "1 already there" -e "$ssh" "$there/file" "$WORK/got"
+try "fetched by an alias" 0 "received" -e "ssh -F $WORK/config" "cellar:$WORK/there/a folder's name" "$WORK/got"
+diff -r "$WORK/there/a folder's name" "$WORK/got/a folder's name" || failed=1
+try "several are fetched, ports of a range" 0 ":60000" --ports 60000-60003 --channels 2 -e "$ssh" \
+    "$there/file" "$there/a folder's name" "$WORK/got2"
+try "a file that is not there" 3 "cannot read $WORK/there/absent" -e "$ssh" "$there/absent" "$WORK/got"
+try "an unknown host key, to fetch" 3 "ssh did not get to" \
+    -e "ssh -p 2222 -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=$WORK/nobody -i $WORK/user" \
+    "$there/file" "$WORK/got"
+(sleep 1.5; pkill -KILL -f "ssh -p 2222 .*10.77.0.1 .*over-ssh") &
+try "ssh is killed in a fetch" 3 "the ssh connection with root@10.77.0.1 ended" --rate 20mbit \
+    -e "$ssh" "$there/file" "$WORK/got3"
+try "and resumed" 0 "received" -e "$ssh" "$there/file" "$WORK/got3"
 if PATH=$PATH:/usr/sbin command -v iptables >/dev/null; then
     PATH=$PATH:/usr/sbin iptables -A OUTPUT -p udp -j DROP
     try "no UDP gets through" 3 "is UDP between the ends blocked" -e "$ssh" "$WORK/file" "root@10.77.0.1:$WORK/in5"
+    try "no UDP gets through to fetch" 3 "is UDP between the ends blocked" -e "$ssh" "$there/file" "$WORK/got5"
 else
     echo "skipped no UDP gets through: needs iptables"
 fi

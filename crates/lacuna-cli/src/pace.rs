@@ -43,10 +43,13 @@ impl PaceArgs {
     }
 }
 
+/// The controller of this name.
+pub(crate) fn controller(name: &str) -> Result<ControllerKind, String> {
+    let entry = TABLE.iter().find(|entry| entry.name == name);
+    entry.map(|entry| entry.kind).ok_or_else(|| format!("it has no congestion control {name}"))
+}
+
 pub(crate) fn parser() -> impl TypedValueParser<Value = ControllerKind> {
     let values = TABLE.iter().map(|entry| PossibleValue::new(entry.name).help(entry.summary));
-    PossibleValuesParser::new(values).try_map(|name| {
-        let entry = TABLE.iter().find(|entry| entry.name == name);
-        entry.map(|entry| entry.kind).ok_or("unknown")
-    })
+    PossibleValuesParser::new(values).try_map(|name| controller(&name))
 }

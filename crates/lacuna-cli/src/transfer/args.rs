@@ -1,7 +1,7 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
 #[cfg(unix)]
-use super::ssh::{Far, Place, SshArgs};
+use super::ssh::{Far, Login, SshArgs, Want};
 use crate::capture::CaptureArgs;
 #[cfg(unix)]
 use crate::failure::Failure;
@@ -11,6 +11,8 @@ use crate::pace::PaceArgs;
 use crate::trust::{self, TrustArgs};
 use crate::{address, modes, units, wire};
 use clap::Args;
+#[cfg(unix)]
+use lacuna::ConnectionConfig;
 use lacuna::{Mode, Wire};
 #[cfg(unix)]
 use lacuna_transfer::BUFFERS_BYTES;
@@ -30,6 +32,7 @@ const SEND_EXAMPLES: &str = "\
 Examples:
   lacuna send big.iso k7q-2mx@HOST            with the code that lacuna recv shows there
   lacuna send big.iso me@HOST:inbox           over ssh, into a folder there
+  lacuna send me@HOST:big.iso .               over ssh, from there into a folder here
   lacuna send big.iso localhost               to another process of this host
   lacuna send --token FILE big.iso HOST       to a host that has the same token
   lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
@@ -86,7 +89,7 @@ Room:
   smaller ones can still come. If others fill the disk meanwhile, the file fails,
   is kept as far as it came, and can be resumed once there is room.";
 
-/// Send files and folders to a receiver.
+/// Send files and folders to a receiver, or fetch them from a host over ssh.
 ///
 /// Regular files and folders are sent, with their permissions, and files with their
 /// times; symbolic links and special files below the given paths are skipped with a
@@ -97,7 +100,7 @@ Room:
 /// the same command: what has arrived is compared by its hash, not sent again.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "lacuna send [OPTIONS] <PATH>... <[CODE@]HOST[:PORT]>\n       lacuna send [OPTIONS] <PATH>... <[USER@]HOST:FOLDER>",
+    override_usage = "lacuna send [OPTIONS] <PATH>... <[CODE@]HOST[:PORT]>\n       lacuna send [OPTIONS] <PATH>... <[USER@]HOST:FOLDER>\n       lacuna send [OPTIONS] <[USER@]HOST:PATH>... <FOLDER>",
     after_help = SEND_EXAMPLES,
     after_long_help =
         [SEND_EXAMPLES, RESUMING, METADATA, SPARSE, trust::HELP, address::HELP, units::HELP]
@@ -106,8 +109,10 @@ Room:
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
     /// receiver: HOST, or HOST:PORT if the port is not 7400, and CODE@ before it if it
-    /// shows a code; or HOST:FOLDER or USER@HOST:FOLDER, which ssh starts lacuna for
-    /// (a file whose name has a colon is ./NAME)
+    /// shows a code; or HOST:FOLDER or USER@HOST:FOLDER, which ssh starts lacuna for.
+    /// Or [USER@]HOST:PATH, all of one host, and last a folder here that they are
+    /// fetched into; such a path is taken as it is, without wildcards, and ~/ is the
+    /// home folder there (a file here whose name has a colon is ./NAME)
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub(super) words: Vec<OsString>,
     /// How long to try to go on without any progress; 0s gives up at the first
@@ -151,15 +156,27 @@ pub(crate) struct SendArgs {
 
 #[cfg(unix)]
 impl SendArgs {
+    /// The parameters of the connection that are up to the end which makes it.
+    pub(super) fn connection(&self) -> ConnectionConfig {
+        let plain = ConnectionConfig::default();
+        ConnectionConfig {
+            mode: self.mode,
+            chunk_bytes: self.chunk.unwrap_or(plain.chunk_bytes),
+            mtu_bytes: self.mtu,
+            wire: self.wire,
+            ..plain
+        }
+    }
+
     /// Starts the far end over ssh, through which keys are exchanged.
-    pub(super) fn far(&self, place: Place, output: Output) -> Result<Far, Failure> {
+    pub(super) fn far(&self, login: Login, want: Want, output: Output) -> Result<Far, Failure> {
         if self.trust.is_set() {
             return Err(Failure::Usage(
                 "over ssh keys are exchanged by ssh: leave --token, --trust or --insecure"
                     .to_owned(),
             ));
         }
-        Far::start(place, &self.ssh, output)
+        Far::start(login, want, self.channels, &self.ssh, output)
     }
 }
 

@@ -8,6 +8,8 @@ mod args;
 #[cfg(unix)]
 mod clean;
 #[cfg(unix)]
+mod fetch;
+#[cfg(unix)]
 mod printer;
 #[cfg(unix)]
 mod progress;

@@ -84,7 +84,7 @@ fn failure(error: &ReceiveError) -> Failure {
 }
 
 /// Prefix for file names: the folder, or nothing for the current one.
-fn below(folder: &Path) -> String {
+pub(super) fn below(folder: &Path) -> String {
     let below = folder.components().filter(|part| *part != Component::CurDir);
     below.collect::<PathBuf>().join("").display().to_string()
 }

@@ -20,13 +20,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) enum Side {
     Sender,
     Receiver,
+    /// A receiver that has connected, and can do so again.
+    Fetcher,
 }
 
 impl Side {
     fn moved(self) -> &'static str {
         match self {
             Self::Sender => "sent",
-            Self::Receiver => "received",
+            Self::Receiver | Self::Fetcher => "received",
         }
     }
 
@@ -34,7 +36,7 @@ impl Side {
     pub(super) fn repaired(self) -> &'static str {
         match self {
             Self::Sender => "resent",
-            Self::Receiver => "lost",
+            Self::Receiver | Self::Fetcher => "lost",
         }
     }
 
@@ -42,7 +44,7 @@ impl Side {
     pub(super) fn silence(self) -> &'static str {
         match self {
             Self::Sender => "no answer",
-            Self::Receiver => "nothing came",
+            Self::Receiver | Self::Fetcher => "nothing came",
         }
     }
 }
@@ -338,6 +340,9 @@ fn what_is_kept(kept: Option<&Kept>, side: Side) -> String {
         }
         (Some(Kept { name, bytes }), Side::Receiver) => {
             format!("{} of {name} are kept; {}", show_bytes(*bytes), recv::RESUME)
+        }
+        (Some(Kept { name, bytes }), Side::Fetcher) => {
+            format!("{} of {name} are kept; the same command resumes", show_bytes(*bytes))
         }
         (None, _) => "what has arrived is kept; the same command resumes".to_owned(),
     }

@@ -1,9 +1,10 @@
-//! `lacuna send`.
+//! `lacuna send`, from here. What it fetches from elsewhere is in `fetch.rs`.
 
 use super::SendArgs;
+use super::fetch;
 use super::progress::Progress;
 use super::report::{Reporter, Side};
-use super::ssh::{self, Far};
+use super::ssh::{self, Far, Place, Want};
 use super::target::{self, Target, To};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
@@ -11,29 +12,39 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::trust::code;
 use lacuna::address::show;
-use lacuna::{ConnectError, ConnectionConfig, ContextConfig};
+use lacuna::{ConnectError, ContextConfig};
 use lacuna_service::Purpose;
-use lacuna_transfer::{SendError, SendOptions, Sender, Sources, Summary};
+use lacuna_transfer::{SendError, SendOptions, Sender, Sources};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Advice when the part that arrived is kept.
-const RESUME: &str = "run the same command again to resume";
+pub(super) const RESUME: &str = "run the same command again to resume";
 
 pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     args.pace.check()?;
-    let Target { paths, to } = target::split(&args.words)?;
+    match target::split(&args.words)? {
+        Target::Send { paths, to } => send(args, &paths, to, output),
+        Target::Fetch { from, paths, folder } => fetch::run(args, from, paths, &folder, output),
+    }
+}
+
+fn send(args: &SendArgs, paths: &[PathBuf], to: To, output: Output) -> Result<(), Failure> {
     let code = match &to {
         To::Listener { code, .. } => {
             code::of_sender(code.as_ref().map(|(code, host)| (code.as_str(), host.as_str())))?
         }
         To::Ssh(_) => None,
     };
-    let sources = Sources::check(&paths).map_err(|error| Failure::of(&error))?;
+    let sources = Sources::check(paths).map_err(|error| Failure::of(&error))?;
     interrupt::install()?;
     let capture = Capture::open(&args.capture, Captures::Transport, output)?;
     // ssh may ask for a password: before anything is drawn.
     let route = match to {
-        To::Ssh(place) => Route::Ssh(args.far(place, output)?),
+        To::Ssh(Place { login, path: folder }) => {
+            let want = Want::Receive { folder, overwrite: args.ssh.overwrite };
+            Route::Ssh(args.far(login, want, output)?)
+        }
         To::Listener { address, .. } => Route::Listener(address),
     };
     let progress = Arc::new(Progress::new(output, Side::Sender));
@@ -48,7 +59,10 @@ pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         Sender::new(options).send_sources(sources.clone(), to, &reporter)
     };
     let sent = match &route {
-        Route::Ssh(far) => over_ssh(far, &|address| send(address, far.security.clone())),
+        Route::Ssh(far) => far.at_an_address(
+            |address| send(address, far.security.clone()),
+            |error| matches!(error, SendError::Connect(error) if error.is_retryable()),
+        ),
         Route::Listener(address) => {
             let security = match code {
                 Some(code) => args.trust.by_code(code)?,
@@ -90,20 +104,6 @@ enum Route {
     Ssh(Far),
 }
 
-/// Sends to the first address of the far end that can be reached.
-fn over_ssh(
-    far: &Far,
-    send: &dyn Fn(&str) -> Result<Summary, SendError>,
-) -> Result<Summary, SendError> {
-    match (send(&far.address), &far.other_address) {
-        (Err(SendError::Connect(error)), Some(other)) if error.is_retryable() => {
-            tracing::debug!(%error, "the other address");
-            send(other)
-        }
-        (sent, _) => sent,
-    }
-}
-
 fn sockets(args: &SendArgs, capture: &Capture) -> ContextConfig {
     args.pace.context(ContextConfig {
         channels: args.channels,
@@ -113,18 +113,11 @@ fn sockets(args: &SendArgs, capture: &Capture) -> ContextConfig {
 }
 
 fn options(args: &SendArgs, sockets: ContextConfig) -> SendOptions {
-    let plain = ConnectionConfig::default();
     SendOptions {
         retry: args.retry,
         quick: args.quick,
         buffers_bytes: args.buffers,
-        connection: args.pace.connection(ConnectionConfig {
-            mode: args.mode,
-            chunk_bytes: args.chunk.unwrap_or(plain.chunk_bytes),
-            mtu_bytes: args.mtu,
-            wire: args.wire,
-            ..plain
-        }),
+        connection: args.pace.connection(args.connection()),
         sockets,
         connect_within: None,
         stop: interrupt::stop(),

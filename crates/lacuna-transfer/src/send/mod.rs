@@ -101,6 +101,12 @@ impl Sources {
     pub fn check(paths: &[impl AsRef<Path>]) -> Result<Self, PathError> {
         walk::roots(paths).map(Self)
     }
+
+    /// The names that they have at the receiver, in the order of the paths.
+    #[must_use]
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        self.0.iter().map(|root| root.name().to_vec()).collect()
+    }
 }
 
 /// Sends files and folders.

@@ -70,6 +70,12 @@ pub(crate) struct Root {
     name: Vec<u8>,
 }
 
+impl Root {
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
 /// Checks the caller's paths. A path that is a link is followed; links found below are not.
 pub(crate) fn roots(paths: &[impl AsRef<Path>]) -> Result<Vec<Root>, PathError> {
     let mut names = BTreeSet::new();

@@ -1,16 +1,20 @@
-//! `lacuna send FILE [USER@]HOST:FOLDER`: over ssh, as rsync and mosh do it.
+//! `lacuna send FILE [USER@]HOST:FOLDER` and `lacuna send [USER@]HOST:PATH FOLDER`: over ssh, as rsync and mosh do it.
 //!
 //! ssh starts `lacuna over-ssh` at the other host, and the ends exchange keys through it, made for this transfer alone.
 //! Files go over UDP, encrypted between these keys. So ssh says who may, and nothing listens there before or after: the
 //! far end goes when ssh's connection does.
 //!
-//! The address for UDP is the one at which ssh has reached the other host, as that sees it; so aliases in ssh's
-//! configuration and hosts behind others work. If nothing comes there, the name as it was given is tried.
+//! Whichever way the files go, this end connects, as it may be one that nobody can connect to. The address for UDP is
+//! the one at which ssh has reached the other host, as that sees it; so aliases in ssh's configuration and hosts behind
+//! others work. If nothing comes there, the name as it was given is tried.
 
 mod far;
+mod login;
 mod words;
 
 pub(super) use far::run as far_end;
+pub(super) use login::{Login, Place};
+pub(super) use words::Want;
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -19,10 +23,7 @@ use clap::Args;
 use lacuna::Security;
 use lacuna::trust::{HostKey, PublicKey, Trust};
 use lacuna_service::{STOP_POLL, Stop, thread};
-use std::ffi::OsStr;
 use std::io::{self, BufReader, Write};
-use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +41,7 @@ const BAD_USAGE: i32 = 2;
 
 /// How ssh is started, and the far end by it.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Over ssh, to [USER@]HOST:FOLDER")]
+#[command(next_help_heading = "Over ssh, to or from [USER@]HOST:PATH")]
 pub(crate) struct SshArgs {
     /// The command to use instead of ssh, with its options: "ssh -p 2222"
     #[arg(long, short = 'e', value_name = "COMMAND", default_value = "ssh")]
@@ -51,22 +52,14 @@ pub(crate) struct SshArgs {
     /// Ports that the other host may use, TCP and UDP, as its firewall lets them through
     #[arg(long, value_name = "LOW-HIGH", value_parser = ports)]
     ports: Option<(u16, u16)>,
-    /// Replace files there whose content differs
+    /// Replace files whose content differs, at the end that receives
     #[arg(long)]
-    overwrite: bool,
-}
-
-/// Where to, over ssh.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    /// `[USER@]HOST`, as ssh takes it.
-    pub(super) login: String,
-    pub(super) folder: Vec<u8>,
+    pub(super) overwrite: bool,
 }
 
 /// The far end, and the ssh that it hangs on.
 pub(super) struct Far {
-    place: Place,
+    login: Login,
     ssh: Arc<Mutex<Child>>,
     /// The far end ends when this is closed.
     input: Option<ChildStdin>,
@@ -76,9 +69,11 @@ pub(super) struct Far {
     pub(super) stop: Stop,
     pub(super) security: Security,
     /// HOST:PORT: where ssh has reached it, or else its name.
-    pub(super) address: String,
+    address: String,
     /// Its name, if that is another one.
-    pub(super) other_address: Option<String>,
+    other_address: Option<String>,
+    /// The names under which it sends, one for each path that it was asked for.
+    pub(super) names: Vec<Vec<u8>>,
 }
 
 fn ports(text: &str) -> Result<(u16, u16), String> {
@@ -89,77 +84,52 @@ fn ports(text: &str) -> Result<(u16, u16), String> {
     }
 }
 
-impl Place {
-    /// Of a word like `[USER@]HOST:FOLDER`. `None` if it is something else: a path, an address with a port.
-    pub(super) fn of(word: &OsStr) -> Option<Self> {
-        let bytes = word.as_bytes();
-        // An IPv6 address in brackets has colons.
-        let start = match bytes.iter().position(|byte| *byte == b'[') {
-            Some(open) if open == 0 || bytes[open - 1] == b'@' => {
-                bytes.iter().position(|byte| *byte == b']')?
-            }
-            _ => 0,
-        };
-        let colon = start + bytes[start..].iter().position(|byte| *byte == b':')?;
-        let login = std::str::from_utf8(&bytes[..colon]).ok()?;
-        let folder = &bytes[colon + 1..];
-        let is_port = !folder.is_empty() && folder.iter().all(u8::is_ascii_digit);
-        // A host that begins with a dash would be an option of ssh.
-        let is_host = !login.is_empty() && !login.starts_with('-') && !login.contains('/');
-        (is_host && !is_port).then(|| Self { login: login.to_owned(), folder: folder.to_owned() })
-    }
-
-    /// Without the user and the brackets.
-    fn host(&self) -> &str {
-        let host = self.login.rsplit_once('@').map_or(self.login.as_str(), |(_, host)| host);
-        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-    }
-
-    /// As ssh takes it, which has no brackets around addresses.
-    fn ssh_word(&self) -> String {
-        match self.login.rsplit_once('@') {
-            Some((user, _)) => format!("{user}@{}", self.host()),
-            None => self.host().to_owned(),
-        }
-    }
-}
-
 impl Far {
     /// Starts ssh and the far end, and exchanges keys.
     ///
     /// # Errors
-    /// When ssh cannot be started or fails, or lacuna there is missing, of another version, or cannot receive.
-    pub(super) fn start(place: Place, args: &SshArgs, output: Output) -> Result<Self, Failure> {
+    /// When ssh cannot be started or fails, or lacuna there is missing, of another version, or cannot do what is wanted.
+    pub(super) fn start(
+        login: Login,
+        want: Want,
+        channels: u8,
+        args: &SshArgs,
+        output: Output,
+    ) -> Result<Self, Failure> {
         let own = HostKey::generate().map_err(|error| Failure::Local(error.to_string()))?;
+        let verb = want.verb();
         let request = Request {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             key: own.public().to_string(),
-            folder: place.folder.clone(),
-            overwrite: args.overwrite,
+            want,
+            channels,
             ports: args.ports,
         };
-        let mut child = spawn(&place, args)?;
+        let line = format!("{}\n", words::json(&request)?);
+        if line.len() as u64 > words::REQUEST_BYTES_MAX {
+            return Err(Failure::Usage("too many paths at once".to_owned()));
+        }
+        let mut child = spawn(&login, args)?;
         let mut input = child.stdin.take();
         let reader = child.stdout.take().map(BufReader::new);
         let ssh = Arc::new(Mutex::new(child));
         // If ssh has ended already, its exit code says more.
-        let line = format!("{}\n", words::json(&request)?);
         let _ = input.as_mut().map(|input| input.write_all(line.as_bytes()));
         let reply = thread::unless(&interrupt::requested, "lacuna-ssh", move || {
             reader.and_then(words::read_reply)
         });
         let ready = match reply.map_err(Failure::from) {
-            Ok(Some(reply)) => place.ready(reply),
-            Ok(None) => Err(place.no_reply(wait(&ssh), args)),
+            Ok(Some(reply)) => ready(&login, verb, reply),
+            Ok(None) => Err(no_reply(&login, wait(&ssh), args)),
             Err(failure) => Err(failure),
         };
         let ready = ready.inspect_err(|_| kill(&ssh))?;
-        let key: PublicKey = ready.key.parse().map_err(|_| place.nonsense())?;
-        let (address, other_address) = place.addresses(&ready);
-        output.note(&format!("lacuna at {} receives, at {address}", place.login));
+        let key: PublicKey = ready.key.parse().map_err(|_| nonsense(&login))?;
+        let (address, other_address) = login.addresses(ready.address, ready.port);
+        output.note(&format!("lacuna at {login} {verb}s, at {address}"));
         let far = Self {
-            place,
+            login,
             ssh,
             input,
             is_over: Arc::default(),
@@ -168,6 +138,7 @@ impl Far {
             security: Security::Keys(Trust::of_keys(&own, [key])),
             address,
             other_address,
+            names: ready.names,
         };
         far.watch()?;
         Ok(far)
@@ -192,12 +163,26 @@ impl Far {
         Ok(())
     }
 
+    /// Moves files by the first address of the far end that can be reached; `is_unreached` says whether another one
+    /// might be.
+    pub(super) fn at_an_address<T, E: std::fmt::Display>(
+        &self,
+        transfer: impl Fn(&str) -> Result<T, E>,
+        is_unreached: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        match (transfer(&self.address), &self.other_address) {
+            (Err(error), Some(other)) if is_unreached(&error) => {
+                tracing::debug!(%error, "the other address");
+                transfer(other)
+            }
+            (moved, _) => moved,
+        }
+    }
+
     /// Why the transfer was stopped, if it was by ssh's end.
     pub(super) fn ended(&self) -> Option<Failure> {
         let has_ended = self.has_ssh_ended.load(Ordering::Relaxed) && !interrupt::requested();
-        has_ended.then(|| {
-            Failure::Network(format!("the ssh connection with {} ended", self.place.login))
-        })
+        has_ended.then(|| Failure::Network(format!("the ssh connection with {} ended", self.login)))
     }
 }
 
@@ -217,63 +202,44 @@ impl Drop for Far {
     }
 }
 
-impl Place {
-    fn ready(&self, reply: Reply) -> Result<Ready, Failure> {
-        let Reply { protocol, version, outcome } = reply;
-        let login = &self.login;
-        match outcome {
-            Outcome::Unable(why) if protocol == PROTOCOL => {
-                Err(Failure::Network(format!("lacuna at {login} cannot receive: {why}")))
-            }
-            Outcome::Ready(ready) if protocol == PROTOCOL => Ok(ready),
-            _ => Err(Failure::Network(format!(
-                "lacuna at {login} is of version {version}, and this one of {}: they do not understand each other over ssh",
-                env!("CARGO_PKG_VERSION")
-            ))),
+fn ready(login: &Login, verb: &str, reply: Reply) -> Result<Ready, Failure> {
+    let Reply { protocol, version, outcome } = reply;
+    match outcome {
+        Outcome::Unable(why) if protocol == PROTOCOL => {
+            Err(Failure::Network(format!("lacuna at {login} cannot {verb}: {why}")))
         }
-    }
-
-    /// What it means that ssh ended without a word of the far end.
-    fn no_reply(&self, status: Option<ExitStatus>, args: &SshArgs) -> Failure {
-        let (login, program) = (&self.login, &args.remote_lacuna);
-        Failure::Network(match status.and_then(|status| status.code()) {
-            Some(NOT_FOUND) => format!(
-                "there is no {program} at {login}: install it there, or say with --remote-lacuna where it is"
-            ),
-            Some(SSH_FAILED) => format!("ssh did not get to {login}: what it said is above"),
-            Some(BAD_USAGE) => {
-                format!("{program} at {login} cannot be started over ssh: it is too old")
-            }
-            _ => self.nonsense().to_string(),
-        })
-    }
-
-    fn nonsense(&self) -> Failure {
-        let login = &self.login;
-        Failure::Network(format!(
-            "what answers at {login} is not lacuna: try `ssh {login} lacuna -V`"
-        ))
-    }
-
-    /// The address to try first, and another one.
-    fn addresses(&self, ready: &Ready) -> (String, Option<String>) {
-        let host = self.host();
-        let named = match host.contains(':') {
-            true => format!("[{host}]:{}", ready.port),
-            false => format!("{host}:{}", ready.port),
-        };
-        match ready.address.map(|ip| SocketAddr::new(ip, ready.port).to_string()) {
-            Some(seen) if seen != named => (seen, Some(named)),
-            _ => (named, None),
-        }
+        Outcome::Ready(ready) if protocol == PROTOCOL => Ok(ready),
+        _ => Err(Failure::Network(format!(
+            "lacuna at {login} is of version {version}, and this one of {}: they do not understand each other over ssh",
+            env!("CARGO_PKG_VERSION")
+        ))),
     }
 }
 
-fn spawn(place: &Place, args: &SshArgs) -> Result<Child, Failure> {
+/// What it means that ssh ended without a word of the far end.
+fn no_reply(login: &Login, status: Option<ExitStatus>, args: &SshArgs) -> Failure {
+    let program = &args.remote_lacuna;
+    Failure::Network(match status.and_then(|status| status.code()) {
+        Some(NOT_FOUND) => format!(
+            "there is no {program} at {login}: install it there, or say with --remote-lacuna where it is"
+        ),
+        Some(SSH_FAILED) => format!("ssh did not get to {login}: what it said is above"),
+        Some(BAD_USAGE) => {
+            format!("{program} at {login} cannot be started over ssh: it is too old")
+        }
+        _ => nonsense(login).to_string(),
+    })
+}
+
+fn nonsense(login: &Login) -> Failure {
+    Failure::Network(format!("what answers at {login} is not lacuna: try `ssh {login} lacuna -V`"))
+}
+
+fn spawn(login: &Login, args: &SshArgs) -> Result<Child, Failure> {
     let mut words = args.rsh.split_whitespace();
     let program = words.next().ok_or_else(|| Failure::Usage("-e names no command".to_owned()))?;
     let mut command = Command::new(program);
-    command.args(words).arg(place.ssh_word());
+    command.args(words).arg(login.ssh_word());
     command.arg(format!("{} over-ssh", quoted(&args.remote_lacuna)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.spawn().map_err(|error| match error.kind() {
@@ -319,43 +285,6 @@ fn lock(ssh: &Mutex<Child>) -> MutexGuard<'_, Child> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_and_a_folder_are_told_from_paths_and_ports() {
-        let place = |word: &str| {
-            let place = Place::of(OsStr::new(word))?;
-            let folder = String::from_utf8(place.folder.clone()).unwrap();
-            Some((place.ssh_word(), folder))
-        };
-        let found = |login: &str, folder: &str| Some((login.to_owned(), folder.to_owned()));
-        assert_eq!(place("host:in"), found("host", "in"));
-        assert_eq!(place("me@host:/srv/it's here"), found("me@host", "/srv/it's here"));
-        assert_eq!(place("host:"), found("host", ""));
-        assert_eq!(place("host:./81"), found("host", "./81"));
-        assert_eq!(place("[::1]:in"), found("::1", "in"));
-        assert_eq!(place("me@[fe80::1%eth0]:a:b"), found("me@fe80::1%eth0", "a:b"));
-        for other in
-            ["host", "host:81", "[::1]:7400", "./a:b", "in/a:b", ":in", "-oProxyCommand=x:in"]
-        {
-            assert_eq!(place(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn the_address_that_the_far_end_knows_goes_before_the_name() {
-        let ready = |address: Option<&str>| Ready {
-            key: String::new(),
-            port: 7,
-            address: address.map(|ip| ip.parse().unwrap()),
-        };
-        let place = Place { login: "me@alias".to_owned(), folder: Vec::new() };
-        let name = || "alias:7".to_owned();
-        let seen = ("10.0.0.7:7".to_owned(), Some(name()));
-        assert_eq!(place.addresses(&ready(Some("10.0.0.7"))), seen);
-        assert_eq!(place.addresses(&ready(None)), (name(), None));
-        let place = Place { login: "[::1]".to_owned(), folder: Vec::new() };
-        assert_eq!(place.addresses(&ready(Some("::1"))), ("[::1]:7".to_owned(), None));
-    }
 
     #[test]
     fn a_program_is_one_word_of_the_shell_there() {

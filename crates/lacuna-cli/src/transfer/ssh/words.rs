@@ -9,25 +9,62 @@ use std::io::BufRead;
 use std::net::IpAddr;
 
 /// Changes when the words do.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Comes before the far end's word.
 const MARK: &str = "lacuna-over-ssh ";
-/// The most that is read of a word, and of what a shell prints before it.
-const BYTES_MAX: u64 = 256 << 10;
+/// The most that is read of the far end's word, and of what a shell prints before it.
+const REPLY_BYTES_MAX: u64 = 8 << 20;
+/// The most that is read of the near end's word: as many paths as a command line has, on most systems.
+pub(super) const REQUEST_BYTES_MAX: u64 = 8 << 20;
 
-/// What the near end wants: to send files.
+/// What the near end says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) protocol: u32,
     pub(super) version: String,
     /// The near end's public key.
     pub(super) key: String,
-    /// Where to, as bytes: names need not be text. Relative to the home folder.
-    pub(super) folder: Vec<u8>,
-    /// Replace existing files whose content differs.
-    pub(super) overwrite: bool,
+    pub(super) want: Want,
+    /// Sockets of the near end.
+    pub(super) channels: u8,
     /// Ports to listen at, the first and the last; any if there are none.
     pub(super) ports: Option<(u16, u16)>,
+}
+
+/// What all versions have in common.
+#[derive(Debug, Deserialize)]
+struct Greeting {
+    protocol: u32,
+}
+
+/// What the near end wants. Paths are bytes: names need not be text. They are relative to the home folder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::transfer) enum Want {
+    /// That the far end receives.
+    Receive {
+        folder: Vec<u8>,
+        /// Replace existing files whose content differs.
+        overwrite: bool,
+    },
+    /// That it sends.
+    Send {
+        paths: Vec<Vec<u8>>,
+        /// Compare sizes and times alone.
+        quick: bool,
+        /// The name of the congestion controller.
+        controller: Option<String>,
+        rate_bits_per_s: Option<u64>,
+    },
+}
+
+impl Want {
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            Self::Receive { .. } => "receive",
+            Self::Send { .. } => "send",
+        }
+    }
 }
 
 /// The far end's word.
@@ -55,6 +92,8 @@ pub(super) struct Ready {
     pub(super) port: u16,
     /// The address at which ssh reached it, if ssh said so.
     pub(super) address: Option<IpAddr>,
+    /// The names under which it sends, one for each path.
+    pub(super) names: Vec<Vec<u8>>,
 }
 
 impl Reply {
@@ -76,18 +115,19 @@ pub(super) fn json(word: &impl Serialize) -> Result<String, Failure> {
 /// Reads the near end's word.
 pub(super) fn read_request(input: impl BufRead) -> Result<Request, String> {
     let mut line = Vec::new();
-    input.take(BYTES_MAX).read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
-    let request: Request = serde_json::from_slice(&line)
-        .map_err(|_| "this is started by lacuna send, over ssh".to_owned())?;
-    match request.protocol {
-        PROTOCOL => Ok(request),
+    let read = input.take(REQUEST_BYTES_MAX).read_until(b'\n', &mut line);
+    read.map_err(|error| error.to_string())?;
+    let nonsense = |_| "this is started by lacuna send, over ssh".to_owned();
+    let greeting: Greeting = serde_json::from_slice(&line).map_err(nonsense)?;
+    match greeting.protocol {
+        PROTOCOL => serde_json::from_slice(&line).map_err(nonsense),
         _ => Err(format!("lacuna there is of version {}", env!("CARGO_PKG_VERSION"))),
     }
 }
 
 /// Reads the far end's word; `None` if there is none. What a shell printed before is skipped.
 pub(super) fn read_reply(output: impl BufRead) -> Option<Reply> {
-    let mut output = output.take(BYTES_MAX);
+    let mut output = output.take(REPLY_BYTES_MAX);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -107,7 +147,8 @@ mod tests {
 
     #[test]
     fn what_a_shell_prints_before_is_skipped() {
-        let ready = Ready { key: "a key".to_owned(), port: 7, address: None };
+        let (key, names) = ("a key".to_owned(), vec![b"\xff".to_vec()]);
+        let ready = Ready { key, port: 7, address: None, names };
         let reply = Reply::new(Outcome::Ready(ready));
         for noise in ["", "Welcome!\n", "no end of line", "lacuna-over-ssh {}\n\u{7}\n"] {
             let said = format!("{noise}{}\n", reply.to_line().unwrap());
@@ -125,18 +166,24 @@ mod tests {
 
     #[test]
     fn a_request_is_read_and_nonsense_is_not() {
-        let request = Request {
-            protocol: PROTOCOL,
+        let request = |protocol| Request {
+            protocol,
             version: "1".to_owned(),
             key: "a key".to_owned(),
-            folder: b"it's \xff \"here\"; rm *\n".to_vec(),
-            overwrite: true,
+            want: Want::Receive { folder: b"it's \xff \"here\"; rm *\n".to_vec(), overwrite: true },
+            channels: 3,
             ports: Some((1, 2)),
         };
-        let read = read_request(format!("{}\n", json(&request).unwrap()).as_bytes()).unwrap();
-        assert_eq!((read.folder, read.ports), (request.folder.clone(), Some((1, 2))));
-        let newer = Request { protocol: PROTOCOL + 1, ..request };
-        assert!(read_request(json(&newer).unwrap().as_bytes()).unwrap_err().contains("version"));
+        let line = |protocol| format!("{}\n", json(&request(protocol)).unwrap());
+        let read = read_request(line(PROTOCOL).as_bytes()).unwrap();
+        assert_eq!((read.channels, read.ports), (3, Some((1, 2))));
+        let Want::Receive { folder, .. } = read.want else { panic!("it was to receive") };
+        assert_eq!(folder, b"it's \xff \"here\"; rm *\n");
+        let newer = read_request(line(PROTOCOL + 1).as_bytes()).unwrap_err();
+        assert!(newer.contains("version"), "{newer}");
+        // Of a version that had other words.
+        let older = read_request(&br#"{"protocol":1,"version":"0","key":"","folder":[]}"#[..]);
+        assert!(older.unwrap_err().contains("version"));
         assert!(read_request(&b"GET / HTTP/1.1\n"[..]).unwrap_err().contains("lacuna send"));
     }
 }
