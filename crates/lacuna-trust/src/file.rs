@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
 /// The longest file that is read: some hundred thousand keys.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A file of secrets or keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -134,17 +134,30 @@ pub fn read_public_keys(path: &Path) -> Result<Vec<PublicKey>, FileError> {
 /// # Errors
 /// `AlreadyExists` if there is such a file; or if it cannot be made.
 pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder {
-        let mut maker = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut maker, 0o700);
-        maker.recursive(true).create(folder)?;
-    }
-    let mut file = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    make_folder_of(path)?;
+    let file = written_beside(path, text)?;
+    file.persist_noclobber(path).map(drop).map_err(|error| error.error)
+}
+
+/// Makes a file's folder, for the owner alone.
+pub(crate) fn make_folder_of(path: &Path) -> io::Result<()> {
+    let mut maker = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut maker, 0o700);
+    maker.recursive(true).create(folder_of(path))
+}
+
+/// A new file in the same folder that only its owner can read, on the disk.
+pub(crate) fn written_beside(path: &Path, text: &str) -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(folder_of(path))?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
-    file.persist_noclobber(path).map(drop).map_err(|error| error.error)
+    Ok(file)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 fn read_secret(path: &Path) -> Result<Zeroizing<String>, FileError> {

@@ -5,7 +5,8 @@
 //!
 //! - [`Trust::of_keys`]: it is one of these;
 //! - [`Trust::of_token`]: it is the key that follows from a secret which both ends have;
-//! - [`Trust::judged`]: a function says so, such as one that keeps a file of hosts seen before;
+//! - [`Trust::judged`], [`Trust::asking`]: a function says so, such as one that has a file of hosts that were met before
+//!   ([`KnownHosts`]);
 //! - [`Trust::offering`] and [`Trust::by_code`]: it is the key of the first one who has a code that is shown at one end
 //!   and typed at the other, and is good once.
 //!
@@ -18,6 +19,7 @@ pub mod alert;
 pub mod code;
 pub mod file;
 pub mod key;
+pub mod known;
 pub mod offer;
 mod pake;
 mod proof;
@@ -30,6 +32,7 @@ pub mod token;
 pub use code::{Code, CodeError};
 pub use file::{FileError, read_public_keys, write_secret};
 pub use key::{HostKey, KeyError, PublicKey};
+pub use known::{Known, KnownHosts};
 pub use lacuna_secure::Cipher;
 pub use offer::{CodeEnd, CodeOffer};
 pub use session::{Session, SessionError};

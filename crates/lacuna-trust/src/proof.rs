@@ -12,7 +12,8 @@
 //!
 //! A word is a byte; a message or a confirmation behind it has a fixed length. The connecting end speaks first, with the
 //! end of its TLS handshake, so without a code nothing takes longer: it has judged the accepting end's key, and goes on
-//! without waiting for `KNOWN`. With a code it waits for the accepting end's confirmation, and confirms first itself: so
+//! without waiting for `KNOWN`. One that has to ask somebody about that key waits for it, so that nobody is asked where a
+//! code is wanted. With a code it waits for the accepting end's confirmation, and confirms first itself: so
 //! whom it has come to know has come to know it, and needs no code later.
 //!
 //! Every error is final.
@@ -48,6 +49,8 @@ pub(crate) enum Door {
     Offering(CodeOffer, Arc<Judge>),
     /// The connecting end demands a proof of the code from who has not proved it before.
     ByCode(CodeOffer),
+    /// The connecting end judges the accepting one's key once that has said that it knows this end.
+    Late(Arc<Judge>),
 }
 
 /// An exchange that has gone wrong.
@@ -76,12 +79,13 @@ pub(crate) struct Proof {
     says: Vec<u8>,
 }
 
-#[derive(Debug)]
 enum Step {
     /// TLS is at work.
     Before,
     /// Of the connecting end, which has said that it needs no proof.
     Answer,
+    /// The same, and it has to hear the answer before it judges the key of whom it met.
+    LateAnswer(Binding, Arc<Judge>),
     /// Of the connecting end, which has said its message.
     Challenge(Binding, CodeOffer, Pake),
     /// Of the accepting end, which has said nothing.
@@ -92,12 +96,28 @@ enum Step {
     Failed(Failure),
 }
 
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Before => "Before",
+            Self::Answer => "Answer",
+            Self::LateAnswer(..) => "LateAnswer",
+            Self::Challenge(..) => "Challenge",
+            Self::First(_) => "First",
+            Self::Confirmation(..) => "Confirmation",
+            Self::Done => "Done",
+            Self::Failed(failure) => return f.debug_tuple("Failed").field(failure).finish(),
+        })
+    }
+}
+
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Judged => f.write_str("Judged"),
             Self::Offering(offer, _) => f.debug_tuple("Offering").field(offer).finish(),
             Self::ByCode(offer) => f.debug_tuple("ByCode").field(offer).finish(),
+            Self::Late(_) => f.write_str("Late"),
         }
     }
 }
@@ -166,6 +186,10 @@ impl Proof {
         let (came, count) = (self.came, std::mem::take(&mut self.came_bytes));
         let next = match std::mem::replace(&mut self.step, Step::Done) {
             Step::Answer => answered(came[0]),
+            Step::LateAnswer(binding, judge) => match answered(came[0]) {
+                Ok(_) if !judge(&binding.peer) => Err(Failure::Untrusted),
+                answered => answered,
+            },
             Step::Challenge(binding, offer, pake) => {
                 self.challenged(binding, &offer, pake, &came[..count])
             }
@@ -192,6 +216,11 @@ impl Proof {
     fn open(&mut self, binding: Binding) -> Result<Step, Failure> {
         let offer = match &self.door {
             Door::ByCode(offer) if !offer.knows(&binding.peer) => offer.clone(),
+            Door::Late(judge) => {
+                let judge = judge.clone();
+                self.say(NONE, &[]);
+                return Ok(Step::LateAnswer(binding, judge));
+            }
             _ => {
                 self.say(NONE, &[]);
                 return Ok(Step::Answer);

@@ -1,6 +1,6 @@
 //! TLS 1.3 as the control exchange uses it: both ends show a bare key and prove that they have it.
 //!
-//! Where a one-time code decides, TLS takes any key for the time being; `proof.rs` sees to the rest.
+//! Where a one-time code decides, or somebody is asked, TLS takes any key for the time being; `proof.rs` sees to the rest.
 
 use crate::code::Code;
 use crate::key::{HostKey, KEY_BYTES, PublicKey};
@@ -83,6 +83,19 @@ impl Trust {
     ) -> Self {
         let judge: Arc<Judge> = Arc::new(judge);
         Self::new(own, judge.clone(), judge, Door::Judged)
+    }
+
+    /// Believes those to whom it connects whose key `judge` finds good. It is asked once that end has proved that it has
+    /// the key and has said that it believes this one; before anything else is said. So somebody may be asked about a
+    /// key that is met for the first time, and is not asked where a code would be wanted
+    /// ([`SessionError::CodeWanted`](crate::SessionError::CodeWanted)). A connection takes a round trip longer. Nobody
+    /// who connects to this end is believed.
+    #[must_use]
+    pub fn asking(
+        own: &HostKey,
+        judge: impl Fn(&PublicKey) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(own, Arc::new(|_| true), Arc::new(|_| false), Door::Late(Arc::new(judge)))
     }
 
     /// Believes the first who proves that it has the code, by its key from then on, and nobody else.

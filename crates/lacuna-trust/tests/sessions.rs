@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, Stream, texts};
-use lacuna_trust::{HostKey, Session, SessionError, Token, Trust};
+use lacuna_trust::{Code, HostKey, Session, SessionError, Token, Trust};
 
 #[test]
 fn ends_with_the_same_token_speak_and_have_the_same_secrets_which_nobody_else_has() {
@@ -127,4 +127,46 @@ fn what_is_no_tls_is_an_error_and_a_cut_stream_an_end() {
     let mut session = Session::accepting(&trust).unwrap();
     let mut stream = Stream { is_cut: true, ..Stream::default() };
     assert!(session.pump(&mut stream).unwrap());
+}
+
+#[test]
+fn a_key_is_judged_late_and_only_of_one_that_believes_this_end() {
+    use std::sync::{Arc, Mutex};
+    let [a, b] = [(); 2].map(|()| HostKey::generate().unwrap());
+    let asked = Arc::<Mutex<Vec<_>>>::default();
+    let asking = |answer: bool| {
+        let asked = asked.clone();
+        Trust::asking(&a, move |key| {
+            asked.lock().unwrap().push(*key);
+            answer
+        })
+    };
+    let believes = Trust::of_keys(&b, [a.public()]);
+    // Nothing is said before the key was judged.
+    let mut pair = Pair::new(&asking(false), &believes);
+    while asked.lock().unwrap().is_empty() {
+        assert!(pair.sessions[0].is_handshaking());
+        assert!(pair.sessions[0].write(b"secret").is_err() && pair.sessions[0].secret().is_err());
+        let found = [0, 1].map(|end| pair.step(end));
+        assert!(found[1].is_none(), "{found:?}");
+    }
+    assert_eq!(asked.lock().unwrap().drain(..).collect::<Vec<_>>(), [b.public()]);
+    assert!(matches!(pair.run()[0], Some(SessionError::Untrusted)));
+    assert!(pair.sessions[0].write(b"secret").is_err());
+
+    let mut pair = Pair::new(&asking(true), &believes);
+    assert_eq!(texts(&pair.run()), ["", ""]);
+    assert_eq!(pair.sessions[0].peer(), Some(b.public()));
+    assert_eq!(pair.sessions[0].secret().unwrap(), pair.sessions[1].secret().unwrap());
+    asked.lock().unwrap().clear();
+
+    // One that wants a code, one that does not believe this end, and one that connects to it.
+    let (offering, _) = Trust::offering(&b, Code::generate().unwrap());
+    let found = Pair::new(&asking(true), &offering).run();
+    assert!(matches!(found[0], Some(SessionError::CodeWanted)), "{found:?}");
+    let found = Pair::new(&asking(true), &Trust::of_keys(&b, [b.public()])).run();
+    assert!(matches!(found[0], Some(SessionError::Refused)), "{found:?}");
+    let found = Pair::new(&Trust::of_keys(&b, [a.public()]), &asking(true)).run();
+    assert!(matches!(found[1], Some(SessionError::Untrusted)), "{found:?}");
+    assert!(asked.lock().unwrap().is_empty());
 }
