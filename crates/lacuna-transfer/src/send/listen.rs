@@ -8,9 +8,9 @@ use crate::error::SendError;
 use crate::observer::Observer;
 use crate::report::Summary;
 use crate::retry;
-use lacuna::{ConnectionConfig, Context};
+use lacuna::{ConnectionConfig, Context, Incoming};
 use lacuna_service::thread::{self, Over};
-use lacuna_service::{AcceptEvent, Acceptor, Arrival, ListenError, sockets};
+use lacuna_service::{AcceptEvent, Acceptor, ListenError, sockets};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ impl SendListener {
             let ends = Over(&over);
             let accept = || {
                 let (accepting, arriving) = (acceptor.clone(), arrived.clone());
-                let serve = move |arrival: Arrival| {
-                    let (guest, ()) = accepting.let_in(arrival, |tag| arriving.admit(tag))?;
+                let serve = move |incoming: Incoming| {
+                    let (guest, ()) = accepting.let_in(incoming, |tag| arriving.admit(tag))?;
                     arriving.add(guest.connection.clone());
                     None
                 };
