@@ -160,7 +160,7 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-fn read_secret(path: &Path) -> Result<Zeroizing<String>, FileError> {
+pub(crate) fn read_secret(path: &Path) -> Result<Zeroizing<String>, FileError> {
     let failed = |source| FileError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     #[cfg(unix)]

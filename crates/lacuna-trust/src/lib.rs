@@ -5,6 +5,7 @@
 //!
 //! - [`Trust::of_keys`]: it is one of these;
 //! - [`Trust::of_token`]: it is the key that follows from a secret which both ends have;
+//! - [`Trust::of_certificates`]: a CA has made a certificate for it;
 //! - [`Trust::judged`], [`Trust::asking`]: a function says so, such as one that has a file of hosts that were met before
 //!   ([`KnownHosts`]);
 //! - [`Trust::offering`] and [`Trust::by_code`]: it is the key of the first one who has a code that is shown at one end
@@ -16,6 +17,7 @@
 //! No socket, clock or thread here: [`Session`] takes bytes from and gives bytes to whoever has the connection.
 
 pub mod alert;
+pub mod certificates;
 pub mod code;
 pub mod file;
 pub mod key;
@@ -29,6 +31,7 @@ pub mod testing;
 mod tls;
 pub mod token;
 
+pub use certificates::{Certificates, CertificatesError};
 pub use code::{Code, CodeError};
 pub use file::{FileError, read_public_keys, write_secret};
 pub use key::{HostKey, KeyError, PublicKey};

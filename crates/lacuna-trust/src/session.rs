@@ -6,6 +6,7 @@
 //!
 //! It begins with a word of each end about a one-time code, and with the proof of one where it is needed (`proof.rs`).
 
+use crate::certificates::why_not;
 use crate::key::PublicKey;
 use crate::offer::CodeEnd;
 use crate::pake::{Binding, Role};
@@ -13,7 +14,9 @@ use crate::proof::{Failure, Proof, SAID_BYTES_MAX};
 use crate::tls::Trust;
 use lacuna_secure::Cipher;
 use rustls::pki_types::ServerName;
-use rustls::{CipherSuite, ClientConnection, Connection, Error, ServerConnection};
+use rustls::{
+    CertificateError, CipherSuite, ClientConnection, Connection, Error, ServerConnection,
+};
 use std::io::{self, BufRead, Read, Write};
 use zeroize::Zeroizing;
 
@@ -26,7 +29,8 @@ const LABEL_CODE: &[u8] = b"EXPORTER-Lacuna-code";
 #[derive(Debug)]
 pub struct Session {
     tls: Connection,
-    own: PublicKey,
+    /// `None` with certificates.
+    own: Option<PublicKey>,
     proof: Proof,
     /// Secrets that were taken.
     secrets: u64,
@@ -46,6 +50,17 @@ pub enum SessionError {
     /// The peer does not believe this end.
     #[error("the peer does not trust this end's key: it was not told of it, or has another token")]
     Refused,
+    /// The peer's certificate is not one to believe.
+    #[error("the peer's certificate is not accepted here: {}", why_not(.0))]
+    Certificate(CertificateError),
+    /// The peer does not believe this end's certificate.
+    #[error("the peer does not accept this end's certificate: {0}")]
+    OwnCertificate(&'static str),
+    /// One end shows a certificate, the other one a key.
+    #[error(
+        "one end is known by a certificate, the other one by a key or a token: give both the same"
+    )]
+    Manner,
     /// The peer wants an encrypted connection, and this end trusts nobody.
     #[error("the peer wants it encrypted, and nobody is trusted by keys here")]
     NoKeys,
@@ -83,11 +98,25 @@ pub enum SessionError {
 
 impl From<Error> for SessionError {
     fn from(error: Error) -> Self {
-        use rustls::{AlertDescription as Alert, CertificateError};
+        use rustls::{AlertDescription as Alert, PeerIncompatible};
         match error {
             Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
                 Self::Untrusted
             }
+            Error::InvalidCertificate(error) => Self::Certificate(error),
+            Error::AlertReceived(Alert::CertificateExpired) => {
+                Self::OwnCertificate("it has expired or is not valid yet, by its clock")
+            }
+            Error::AlertReceived(Alert::CertificateRevoked) => {
+                Self::OwnCertificate("it was revoked")
+            }
+            Error::AlertReceived(Alert::UnknownCA) => {
+                Self::OwnCertificate("it is of a CA that it does not know")
+            }
+            Error::PeerIncompatible(
+                PeerIncompatible::IncorrectCertificateTypeExtension
+                | PeerIncompatible::UnsolicitedCertificateTypeExtension,
+            ) => Self::Manner,
             Error::AlertReceived(
                 Alert::AccessDenied | Alert::BadCertificate | Alert::CertificateUnknown,
             ) => Self::Refused,
@@ -151,7 +180,7 @@ impl Session {
         self.tls.wants_write()
     }
 
-    /// The peer's key, once it has proved that it has it.
+    /// The peer's key, once it has proved that it has it; `None` if it showed a certificate.
     #[must_use]
     pub fn peer(&self) -> Option<PublicKey> {
         if self.is_handshaking() {
@@ -228,10 +257,16 @@ impl Session {
                 Connection::Client(_) => Role::Connecting,
                 Connection::Server(_) => Role::Accepting,
             };
-            let session = self.tls.export_keying_material([0; 32], LABEL_CODE, None)?;
-            let peer = self.shown().ok_or(Error::NoCertificatesPresented)?;
-            let session = Zeroizing::new(session);
-            self.proof.begin(Binding { role, own: self.own, peer, session });
+            match (self.own, self.shown()) {
+                (Some(own), Some(peer)) => {
+                    let session = self.tls.export_keying_material([0; 32], LABEL_CODE, None)?;
+                    let session = Zeroizing::new(session);
+                    self.proof.begin(Binding { role, own, peer, session });
+                }
+                (Some(_), None) => return Err(Error::NoCertificatesPresented.into()),
+                // TLS has checked the certificates of both, and nobody has a code.
+                (None, _) => self.proof.skip(),
+            }
         }
         loop {
             self.tls.writer().write_all(&self.proof.take_says())?;

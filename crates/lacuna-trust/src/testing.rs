@@ -20,11 +20,14 @@ pub fn hear(choice: u8, words: &[u8]) {
     let door = match choice & 3 {
         0 => Door::Judged,
         1 => Door::ByCode(CodeOffer::new(code)),
+        2 => Door::Late(Arc::new(move |_| is_trusted)),
         _ => Door::Offering(CodeOffer::new(code), Arc::new(move |_| is_trusted)),
     };
     let role = if choice & 8 != 0 { Role::Connecting } else { Role::Accepting };
     let needs_code = match (&door, role) {
         (Door::Judged, _) => false,
+        // Who is not trusted is not believed by the connecting end, which is all that it is for.
+        (Door::Late(_), role) => role == Role::Connecting && !is_trusted,
         (Door::ByCode(_), role) => role == Role::Connecting,
         (Door::Offering(..), role) => role == Role::Accepting && !is_trusted,
     };

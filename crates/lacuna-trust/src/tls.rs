@@ -1,7 +1,8 @@
-//! TLS 1.3 as the control exchange uses it: both ends show a bare key and prove that they have it.
+//! TLS 1.3 as the control exchange uses it: both ends show a bare key, or a certificate, and prove that they have it.
 //!
 //! Where a one-time code decides, or somebody is asked, TLS takes any key for the time being; `proof.rs` sees to the rest.
 
+use crate::certificates::{AsClients, Certificates, CertificatesError};
 use crate::code::Code;
 use crate::key::{HostKey, KEY_BYTES, PublicKey};
 use crate::offer::CodeOffer;
@@ -36,7 +37,8 @@ pub(crate) type Judge = dyn Fn(&PublicKey) -> bool + Send + Sync;
 /// How an end proves who it is, and whom it believes.
 #[derive(Clone)]
 pub struct Trust {
-    own: PublicKey,
+    /// The key that is shown; `None` with certificates.
+    own: Option<PublicKey>,
     /// The faster one of this host, if that was said.
     cipher: Option<Cipher>,
     configs: Arc<[Configs; 2]>,
@@ -132,16 +134,28 @@ impl Trust {
         Self::new(own, Arc::new(of_servers), Arc::new(of_clients), Door::ByCode(offer))
     }
 
+    /// Believes those who have a certificate of a CA.
+    ///
+    /// # Errors
+    /// If certificate and key do not go together, or a list of revoked certificates cannot be read.
+    pub fn of_certificates(certificates: &Certificates) -> Result<Self, CertificatesError> {
+        let of = |cipher| Configs::of_certificates(cipher, certificates);
+        let [aes, chacha] = Cipher::ALL;
+        let configs = Arc::new([of(aes)?, of(chacha)?]);
+        Ok(Self { own: None, cipher: None, configs, door: Door::Judged, datagrams: None })
+    }
+
     /// With what each end asks of the other's key during TLS.
     fn new(own: &HostKey, of_servers: Arc<Judge>, of_clients: Arc<Judge>, door: Door) -> Self {
-        let configs = Cipher::ALL.map(|cipher| Configs::new(cipher, own, &of_servers, &of_clients));
-        let (own, configs) = (own.public(), Arc::new(configs));
+        let configs =
+            Cipher::ALL.map(|cipher| Configs::of_keys(cipher, own, &of_servers, &of_clients));
+        let (own, configs) = (Some(own.public()), Arc::new(configs));
         Self { own, cipher: None, configs, door, datagrams: None }
     }
 
-    /// The key that this end shows.
+    /// The key that this end shows; `None` if it is a certificate.
     #[must_use]
-    pub fn own(&self) -> PublicKey {
+    pub fn own(&self) -> Option<PublicKey> {
         self.own
     }
 
@@ -188,15 +202,44 @@ fn suites(cipher: Cipher) -> Vec<SupportedCipherSuite> {
     }
 }
 
+/// What an end on such a host computes with.
+fn provider(cipher: Cipher) -> Arc<CryptoProvider> {
+    let cipher_suites = suites(cipher);
+    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
+}
+
 impl Configs {
-    fn new(
+    fn of_certificates(
+        cipher: Cipher,
+        certificates: &Certificates,
+    ) -> Result<Self, CertificatesError> {
+        let unusable = |error: Error| CertificatesError::Unusable(error.to_string());
+        let provider = provider(cipher);
+        let verifier = certificates.verifier(provider.clone())?;
+        let Certificates { chain, key, .. } = certificates;
+        let client = ClientConfig::builder_with_provider(provider.clone());
+        let client = client.with_protocol_versions(&[&TLS13]).map_err(unusable)?;
+        let client = client
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AsClients(verifier.clone())))
+            .with_client_auth_cert(chain.clone(), key.clone_key())
+            .map_err(unusable)?;
+        let server = ServerConfig::builder_with_provider(provider);
+        let server = server.with_protocol_versions(&[&TLS13]).map_err(unusable)?;
+        let server = server
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(unusable)?;
+        Ok(Self::new(cipher, client, server))
+    }
+
+    fn of_keys(
         cipher: Cipher,
         own: &HostKey,
         of_servers: &Arc<Judge>,
         of_clients: &Arc<Judge>,
     ) -> Self {
-        let cipher_suites = suites(cipher);
-        let provider = Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() });
+        let provider = provider(cipher);
         let der = own.to_der();
         let key = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(der.as_slice()));
         let key = key.expect("an Ed25519 key");
@@ -208,18 +251,23 @@ impl Configs {
         let client = ClientConfig::builder_with_provider(provider.clone());
         let client = client.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
         let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown.clone()));
-        let mut client = client
+        let client = client
             .dangerous()
             .with_custom_certificate_verifier(verifier(of_servers))
             .with_client_cert_resolver(resolver);
-        client.resumption = Resumption::disabled();
-        // The peer is known by its key, not by a name.
-        client.enable_sni = false;
         let server = ServerConfig::builder_with_provider(provider.clone());
         let server = server.with_protocol_versions(&[&TLS13]).expect("TLS 1.3");
         let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown));
-        let mut server =
+        let server =
             server.with_client_cert_verifier(verifier(of_clients)).with_cert_resolver(resolver);
+        Self::new(cipher, client, server)
+    }
+
+    /// Every session is a new one.
+    fn new(cipher: Cipher, mut client: ClientConfig, mut server: ServerConfig) -> Self {
+        client.resumption = Resumption::disabled();
+        // The peer is known by its key, not by a name.
+        client.enable_sni = false;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Self { cipher, client: Arc::new(client), server: Arc::new(server) }

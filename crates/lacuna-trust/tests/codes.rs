@@ -36,8 +36,8 @@ fn meet(connecting: &Trust, accepting: &Trust) -> [Option<SessionError>; 2] {
     assert_eq!(!pair.sessions[1].is_handshaking(), is_fine, "{found:?}");
     if is_fine {
         assert!(!pair.sessions[0].is_handshaking());
-        assert_eq!(pair.sessions[0].peer(), Some(accepting.own()));
-        assert_eq!(pair.sessions[1].peer(), Some(connecting.own()));
+        assert_eq!(pair.sessions[0].peer(), accepting.own());
+        assert_eq!(pair.sessions[1].peer(), connecting.own());
         let [here, there] = pair.sessions.each_mut().map(|session| session.secret().unwrap());
         assert_eq!(here, there);
         for end in [0, 1] {
@@ -90,7 +90,7 @@ fn ends_with_the_same_code_speak_and_not_before_both_have_proved_it() {
     assert!(pair.step(1).is_none() && !pair.sessions[1].is_handshaking());
     assert!(pair.sessions[0].is_handshaking(), "the receiver has not proved it yet");
     assert!(pair.step(0).is_none() && !pair.sessions[0].is_handshaking());
-    assert_eq!((offer.end(), offer.user()), (Some(CodeEnd::Used), Some(sender.own())));
+    assert_eq!((offer.end(), offer.user()), (Some(CodeEnd::Used), sender.own()));
     let [here, there] = pair.sessions.each_mut().map(|session| session.secret().unwrap());
     assert_eq!(here, there);
 }
@@ -155,7 +155,7 @@ fn who_used_the_code_comes_back_without_it_and_nobody_else_comes() {
     for _ in 0..5 {
         assert_fine(meet(&sender, &receiver));
     }
-    assert_eq!(offer.user(), Some(sender.own()));
+    assert_eq!(offer.user(), sender.own());
     let other = self::sender(RIGHT);
     assert_found!(
         meet(&other, &receiver),
@@ -200,7 +200,7 @@ fn a_sender_that_did_not_hear_of_its_success_proves_the_code_again() {
     let sender = sender(RIGHT);
     let mut pair = begun(&sender, &receiver);
     assert!(pair.step(0).is_none() && pair.step(1).is_none());
-    assert_eq!(offer.user(), Some(sender.own()));
+    assert_eq!(offer.user(), sender.own());
     assert!(pair.sessions[0].is_handshaking(), "the receiver's confirmation is lost");
     assert_fine(meet(&sender, &receiver));
 }
@@ -225,7 +225,7 @@ fn guesses_at_the_same_time_are_not_more_than_three() {
         assert_eq!(offer.end(), None);
     }
     assert_fine(pairs[2].run());
-    assert_eq!(offer.user(), Some(right.own()));
+    assert_eq!(offer.user(), right.own());
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn of_two_who_prove_the_code_at_the_same_time_the_first_has_it() {
         SessionError::CodeEnded(CodeEnd::Used),
         SessionError::CodeEnded(CodeEnd::Used)
     );
-    assert_eq!(offer.user(), Some(second.own()));
+    assert_eq!(offer.user(), second.own());
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn who_has_a_code_hears_that_the_peer_offers_none() {
     assert_found!(meet(&stranger, &plain), SessionError::Refused, SessionError::Untrusted);
     // A sender takes nobody but the receiver that it knows.
     let (receiver, _) = Trust::offering(&own, code(RIGHT));
-    let back = Trust::of_keys(&own, [sender.own()]);
+    let back = Trust::of_keys(&own, sender.own());
     assert_found!(meet(&back, &sender), SessionError::Refused, SessionError::Untrusted);
     assert_fine(meet(&sender, &receiver));
     assert_fine(meet(&back, &sender));

@@ -10,7 +10,7 @@ use lacuna_place::reason::Reason;
 use lacuna_place::region::OutOfBounds;
 use lacuna_proto::handshake::{Disagreement, Wire};
 use lacuna_proto::qp::{Failure, ReceiveFailure};
-use lacuna_trust::FileError;
+use lacuna_trust::{CertificatesError, FileError};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -47,6 +47,18 @@ pub enum ContextError {
     Token {
         /// Why not.
         source: FileError,
+    },
+    /// Certificates that the environment names cannot be used. The caller's fault.
+    #[error(transparent)]
+    Certificates {
+        /// Why not.
+        source: CertificatesError,
+    },
+    /// The environment does not name the files of certificates as it must. The caller's fault.
+    #[error("certificates: {why}")]
+    CertificateFiles {
+        /// What is wrong.
+        why: &'static str,
     },
     /// The environment asks for connections in clear, and not in the right way. The caller's fault.
     #[error("{INSECURE_VARIABLE}: {why}")]

@@ -102,7 +102,9 @@ pub use pool::Pool;
 pub use queue_pair::QueuePair;
 pub use reading::{READ_PART_BYTES, READ_PARTS_MAX, ReadHandle};
 pub use region::{Region, RegionOptions, Rights, Window};
-pub use security::{CIPHER_VARIABLE, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
+pub use security::{
+    CERT_FILE_VARIABLE, CIPHER_VARIABLE, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE,
+};
 pub use stats::{AutoStats, ChannelStats, ConnectionStats, EndedStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;

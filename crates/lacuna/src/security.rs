@@ -7,12 +7,19 @@
 use crate::error::ContextError;
 use crate::fastest_cipher::fastest;
 use lacuna_secure::Cipher;
-use lacuna_trust::{Token, Trust};
+use lacuna_trust::{Certificates, Token, Trust};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Names the file with the token of [`Security::FromEnvironment`].
 pub const TOKEN_FILE_VARIABLE: &str = "LACUNA_TOKEN_FILE";
+/// Names the file with this end's certificate, of [`Security::FromEnvironment`]. Then `LACUNA_CERT_KEY_FILE` has its key,
+/// `LACUNA_CA_FILE` the certificates of the CAs whose certificates are believed, and `LACUNA_CRL_FILE` lists of those that are
+/// revoked, if there are any ([`Certificates`]).
+pub const CERT_FILE_VARIABLE: &str = "LACUNA_CERT_FILE";
+const CERT_KEY_FILE_VARIABLE: &str = "LACUNA_CERT_KEY_FILE";
+const CA_FILE_VARIABLE: &str = "LACUNA_CA_FILE";
+const CRL_FILE_VARIABLE: &str = "LACUNA_CRL_FILE";
 /// With the value 1, [`Security::FromEnvironment`] is [`Security::Insecure`].
 pub const INSECURE_VARIABLE: &str = "LACUNA_INSECURE";
 /// Names the cipher of this end in place of the one that is measured to be the faster: `aes-128-gcm` or `chacha20-poly1305`.
@@ -26,8 +33,8 @@ pub const CIPHER_VARIABLE: &str = "LACUNA_CIPHER";
 /// cannot be encrypted: a context that encrypts everything refuses them.
 #[derive(Debug, Clone, Default)]
 pub enum Security {
-    /// As [`Security::Keys`] with the token in the file that the environment variable `LACUNA_TOKEN_FILE` names; or as
-    /// [`Security::Insecure`] if `LACUNA_INSECURE` is 1. Where neither is set, connections are in clear with peers on
+    /// As [`Security::Keys`] with the token in the file that the environment variable `LACUNA_TOKEN_FILE` names, or with the
+    /// certificate in `LACUNA_CERT_FILE`; or as [`Security::Insecure`] if `LACUNA_INSECURE` is 1. Where none is set, connections are in clear with peers on
     /// this host (loopback), and refused with all others.
     #[default]
     FromEnvironment,
@@ -70,12 +77,13 @@ impl Policy {
     /// Reads the token's file if one is named.
     pub(crate) fn of(security: &Security) -> Result<Self, ContextError> {
         let (trust, clear) = match security {
-            Security::FromEnvironment => match (token_of_environment()?, is_insecure()?) {
-                (Some(token), false) => (Some(Trust::of_token(&token)), Clear::Nobody),
+            Security::FromEnvironment => match (trust_of_environment()?, is_insecure()?) {
+                (Some(trust), false) => (Some(trust), Clear::Nobody),
                 (None, false) => (None, Clear::ThisHost),
                 (None, true) => (None, Clear::Anybody),
                 (Some(_), true) => {
-                    let why = "it contradicts LACUNA_TOKEN_FILE: unset one of them";
+                    let why =
+                        "it contradicts the token or certificate that is given: unset one of them";
                     return Err(ContextError::Insecure { why });
                 }
             },
@@ -132,13 +140,44 @@ pub(crate) struct NobodyTrusted;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NoToken;
 
-/// The token that the environment names.
-fn token_of_environment() -> Result<Option<Token>, ContextError> {
-    let Some(file) = std::env::var_os(TOKEN_FILE_VARIABLE).filter(|file| !file.is_empty()) else {
-        return Ok(None);
-    };
-    let file = PathBuf::from(file);
-    Token::read(&file).map(Some).map_err(|source| ContextError::Token { source })
+/// The file that a variable names.
+fn file_of(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+/// Whom the environment says to believe.
+fn trust_of_environment() -> Result<Option<Trust>, ContextError> {
+    let token = file_of(TOKEN_FILE_VARIABLE).map(|file| Token::read(&file)).transpose();
+    let token = token.map_err(|source| ContextError::Token { source })?;
+    let certificates = certificates_of_environment()?;
+    match (token, certificates) {
+        (Some(_), Some(_)) => {
+            let why = "a token is given as well: unset one of them";
+            Err(ContextError::CertificateFiles { why })
+        }
+        (Some(token), None) => Ok(Some(Trust::of_token(&token))),
+        (None, Some(certificates)) => Trust::of_certificates(&certificates)
+            .map(Some)
+            .map_err(|source| ContextError::Certificates { source }),
+        (None, None) => Ok(None),
+    }
+}
+
+fn certificates_of_environment() -> Result<Option<Certificates>, ContextError> {
+    let own = file_of(CERT_FILE_VARIABLE);
+    let (key, ca) = (file_of(CERT_KEY_FILE_VARIABLE), file_of(CA_FILE_VARIABLE));
+    match (own, key, ca) {
+        (None, None, None) => Ok(None),
+        (Some(own), Some(key), Some(ca)) => {
+            let revoked = file_of(CRL_FILE_VARIABLE);
+            let read = Certificates::read(&own, &key, &ca, revoked.as_deref());
+            read.map(Some).map_err(|source| ContextError::Certificates { source })
+        }
+        _ => {
+            let why = "LACUNA_CERT_FILE, LACUNA_CERT_KEY_FILE and LACUNA_CA_FILE go together: set all three";
+            Err(ContextError::CertificateFiles { why })
+        }
+    }
 }
 
 /// The cipher that the environment names.

@@ -37,10 +37,12 @@ pub(super) fn context_failure(error: &ContextError) -> Failure {
         ContextError::Channels { .. }
         | ContextError::Insecure { .. }
         | ContextError::Cipher { .. }
+        | ContextError::CertificateFiles { .. }
         | ContextError::Inherited => outcome::USAGE,
         ContextError::Bind(_)
         | ContextError::PathMemory { .. }
         | ContextError::Token { .. }
+        | ContextError::Certificates { .. }
         | ContextError::Thread(_)
         | ContextError::System { .. } => outcome::SYSTEM,
     };
