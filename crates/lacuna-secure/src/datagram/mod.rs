@@ -65,8 +65,8 @@ const OUT_MAX: usize = 4096;
 const ASK_NS: u64 = 1_000_000_000;
 /// Peers' ciphers go when they were not used for this long, or a little longer.
 const REST_NS: u64 = 10_000_000_000;
-/// So many steps go once through all peers in that time.
-const REST_STEPS: u64 = 10;
+/// So many steps go once through all peers in that time: of a million, each looks at 20,000.
+const REST_STEPS: u64 = 50;
 /// Group packets as old as this are taken by a receiver that asks for the first time.
 const RECENT_NS: u64 = 1_000_000_000;
 /// Less than that by the time for which an end may not have looked at its clock.
@@ -281,9 +281,10 @@ pub struct Keyring {
     /// All peers, for the hands that go around.
     ring: Vec<SocketAddr>,
     evict_at: usize,
-    rest_at: usize,
+    /// The next of the steps in which all peers are looked at.
+    rest_step: u64,
     rest_ns: Option<u64>,
-    /// Something was active since the hand was at the beginning.
+    /// Something was active since the first of these steps.
     is_any_active: bool,
     pending: HashMap<(SocketAddr, Id), Pending>,
     pending_order: VecDeque<((SocketAddr, Id), u64)>,
@@ -317,7 +318,7 @@ impl Keyring {
             sources: HashMap::new(),
             ring: Vec::new(),
             evict_at: 0,
-            rest_at: 0,
+            rest_step: 0,
             rest_ns: None,
             is_any_active: false,
             pending: HashMap::new(),
@@ -753,11 +754,10 @@ impl Keyring {
         self.rest_ns.get_or_insert(now_ns + REST_NS / REST_STEPS);
     }
 
-    /// A tenth of the peers: what was not used since the last time rests.
+    /// Looks at a part of the peers: what was not used since the last time rests.
     fn rest(&mut self, now_ns: u64) {
-        for _ in 0..self.ring.len().div_ceil(REST_STEPS as usize) {
-            let Some(address) = self.ring.get(self.rest_at) else { break };
-            self.rest_at += 1;
+        let until = |step: u64| (self.ring.len() as u64 * step / REST_STEPS) as usize;
+        for address in &self.ring[until(self.rest_step)..until(self.rest_step + 1)] {
             let Some(peer) = self.peers.get_mut(address) else { continue };
             let current = &peer.current;
             let mut is_active = current.send.rest() | current.receive.rest();
@@ -770,11 +770,8 @@ impl Keyring {
             }
             self.is_any_active |= is_active;
         }
-        let is_round = self.rest_at >= self.ring.len();
-        let goes_on = !is_round || std::mem::take(&mut self.is_any_active);
-        if is_round {
-            self.rest_at = 0;
-        }
+        self.rest_step = (self.rest_step + 1) % REST_STEPS;
+        let goes_on = self.rest_step > 0 || std::mem::take(&mut self.is_any_active);
         self.rest_ns = goes_on.then_some(now_ns + REST_NS / REST_STEPS);
     }
 
