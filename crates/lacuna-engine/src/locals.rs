@@ -7,6 +7,7 @@ use crate::run_queue::RunQueue;
 use core::net::SocketAddr;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_place::prefetch::prefetch_value;
+use lacuna_wire::rc::rc_destination;
 use lacuna_wire::{DataHeader, Seal, destination};
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,7 +117,8 @@ impl Locals {
         if self.secure == 0 {
             return None;
         }
-        let number = destination(packet)?.queue_pair();
+        // As its intake reads it: a repair of a reliable connection has its destination elsewhere.
+        let number = rc_destination(packet)?.queue_pair();
         let local = self.all.get(number as usize)?.as_ref()?;
         local.books.seal().is_secure().then_some(number)
     }

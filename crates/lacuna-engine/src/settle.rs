@@ -14,6 +14,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
+use lacuna_secure::Association;
 use lacuna_wire::{ControlWriter, PathChallenge};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -44,6 +45,9 @@ impl<T: Time> Engine<T> {
             writer: &mut self.writer,
             events: &mut self.events,
         };
+        // What it sends after that would be nothing to the peer.
+        let spent = || books.association().and_then(Association::spent_packets);
+        let spent_packets = spent();
         let settled = {
             let mut state = books.lock();
             let migrates = state.migration.is_active();
@@ -51,6 +55,9 @@ impl<T: Time> Engine<T> {
                 settler.send_path_frames(now_ns, &mut state, books, &self.counters);
             }
             let State { machine, addresses, migration } = &mut *state;
+            if let Some(packets) = spent_packets {
+                machine.on_key_spent(packets);
+            }
             let mut settled = match machine {
                 Machine::Sdr(qp) => {
                     settler.settle_sdr(now_ns, qp, (addresses, migration), books, had_queued)
@@ -67,12 +74,17 @@ impl<T: Time> Engine<T> {
             }
             settled
         };
+        // A control packet of just now was one too many.
+        let is_newly_spent = spent_packets.is_none() && spent().is_some();
         let before = std::mem::replace(&mut local.patience, settled.patience);
         self.idle.on_patience(Some(before), Some(settled.patience));
         while let Some(event) = self.events.pop_front() {
             on_event(event);
         }
         self.call_at(now_ns, number, settled.due_ns);
+        if is_newly_spent {
+            self.make_ready(number);
+        }
     }
 
     /// Sets the timer of a queue pair; gives it a turn if it has expired.

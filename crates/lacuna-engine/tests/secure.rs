@@ -1,6 +1,7 @@
 //! Queue pairs whose packets are encrypted, in virtual time: everything works as in clear, keys are replaced on the way,
 //! and whoever has the path but not the keys can do no more than lose packets.
 
+use lacuna_engine::Event;
 use lacuna_engine::harness::{Flights, Handle, Links, Net, Packet, Sent, Wire};
 use lacuna_link::{Fraction, Loss, PipeConfig};
 use lacuna_path::RtoConfig;
@@ -9,7 +10,7 @@ use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
 use lacuna_proto::modes::{Mode, auto};
-use lacuna_proto::qp::{QpConfig, SendId, SendRequest};
+use lacuna_proto::qp::{Event as QpEvent, Failure, QpConfig, SendFailure, SendId, SendRequest};
 use lacuna_secure::{Association, Cipher, End, Limits, Secret};
 use lacuna_wire::{RejectKind, Seal};
 use std::sync::atomic::Ordering;
@@ -219,5 +220,50 @@ fn packets_in_clear_are_nothing_to_a_queue_pair_with_keys_and_the_other_way_roun
         for host in 0..2 {
             assert!(!rejected(&mut net, host).is_empty(), "host {host}");
         }
+    }
+}
+
+/// Carries packets until it is cut, and then those of the first host alone.
+struct Cut {
+    links: Links,
+    is_cut: bool,
+}
+
+impl Wire for Cut {
+    fn carry(&mut self, now_ns: u64, sent: Sent, flights: &mut Flights) {
+        if !self.is_cut || sent.from.host == 0 {
+            self.links.carry(now_ns, sent, flights);
+        }
+    }
+}
+
+#[test]
+fn a_queue_pair_whose_key_is_used_up_fails_and_says_so() {
+    for mode in ["sr", "raw"] {
+        let mode: Mode = mode.parse().expect("a mode");
+        let mut net = Net::new();
+        let mut wire = Cut { links: Links::new(link(0), 3), is_cut: false };
+        let limits = Limits { packets: 50, packets_max: 60, ..Limits::default() };
+        let ends = connect(&mut net, mode, 1000, limits);
+        let into = Placement::from_vec(vec![0; 1 << 20]);
+        let posted = ends[1].qp().post_receive(net.now_ns(), into).expect("a slot is free");
+        net.kick(&ends[1]);
+        let can_send = |_: &mut Net| ends[0].qp().is_clear_to_send();
+        assert!(net.run_until(SECOND, &mut wire, can_send));
+        wire.is_cut = true;
+        let data = SendBuffer::from(data(1, 1 << 20));
+        let request = SendRequest { data, immediate: None, deadline_ns: None };
+        let id = ends[0].qp().queue_send(request).expect("it may wait");
+        net.kick(&ends[0]);
+        let has_failed = |_: &mut Net| ends[0].qp().failure().is_some();
+        assert!(net.run_until(29 * SECOND, &mut wire, has_failed), "{mode}: it goes on");
+        let failure = Failure::KeySpent { packets: 60 };
+        assert_eq!(ends[0].qp().failure(), Some(failure), "{mode}");
+        let outcome = ends[0].qp().send_status(id).expect("kept").outcome;
+        assert_eq!(outcome, Some(Err(SendFailure::Failed(failure))), "{mode}");
+        let told = net.host(0).take_events();
+        assert!(told.iter().any(|event| matches!(event, Event::QueuePair(_, QpEvent::Failed(found)) if *found == failure)));
+        net.run_until(SECOND, &mut wire, |_| false);
+        assert!(!posted.is_complete());
     }
 }

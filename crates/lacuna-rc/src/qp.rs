@@ -259,7 +259,9 @@ impl QueuePair {
         self.fail(Failure::Flushed);
     }
 
-    fn fail(&mut self, failure: Failure) {
+    /// It cannot go on: the oldest request fails with this, all else is flushed. Nothing happens if it has failed
+    /// before.
+    pub fn fail(&mut self, failure: Failure) {
         if std::mem::replace(&mut self.state, QpState::Error) == QpState::Error {
             return;
         }

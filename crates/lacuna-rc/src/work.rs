@@ -183,6 +183,15 @@ pub enum Failure {
     /// The peer's request was refused, and its message was for this receive. The peer's fault.
     #[error("the message's rest was refused: {0:?}")]
     Refused(Nak),
+    /// The key of the queue pair's packets has sealed as many as it may, and the peer was not heard to follow to a new
+    /// one. The path's fault, or the peer's.
+    #[error(
+        "the key of its packets has sealed {packets}, as many as it may, and the peer was not heard to follow to a new one: connect anew"
+    )]
+    KeySpent {
+        /// Packets that it has sealed.
+        packets: u64,
+    },
     /// The peer answered what was not asked. Its fault.
     #[error("an answer that fits no question")]
     BadResponse,

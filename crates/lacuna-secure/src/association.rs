@@ -20,6 +20,9 @@ const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 pub struct Limits {
     /// Packets of one channel.
     pub packets: u64,
+    /// Packets of one channel that a key seals at most, if the peer does not come along: no more than its algorithm
+    /// allows.
+    pub packets_max: u64,
     /// Bytes of all channels.
     pub bytes: u64,
     /// Time.
@@ -32,6 +35,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             packets: Cipher::Aes128Gcm.packets_max() / 2,
+            packets_max: Cipher::Aes128Gcm.packets_max(),
             bytes: 64 << 30,
             ns: 3_600_000_000_000,
         }
@@ -95,6 +99,8 @@ pub struct Association {
     sealing: Box<[Mutex<Sealing>]>,
     opening: Box<[Mutex<Opening>]>,
     failures: AtomicU64,
+    /// Packets that a key has sealed which seals no more; 0 as long as there is none.
+    spent_packets: AtomicU64,
 }
 
 /// Secrets of consecutive epochs.
@@ -144,6 +150,7 @@ impl Association {
             sealing: (0..channels).map(|_| sealing()).collect(),
             opening: (0..channels).map(|_| Mutex::default()).collect(),
             failures: AtomicU64::new(0),
+            spent_packets: AtomicU64::new(0),
         }
     }
 
@@ -163,6 +170,20 @@ impl Association {
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    /// How many packets a key has sealed which had to seal another and may not ([`SealError::Spent`]), if there is one.
+    /// Its queue pair cannot go on.
+    #[inline]
+    #[must_use]
+    pub fn spent_packets(&self) -> Option<u64> {
+        Some(self.spent_packets.load(Ordering::Relaxed)).filter(|packets| *packets > 0)
+    }
+
+    #[cold]
+    fn on_spent(&self, packets: u64) -> SealError {
+        self.spent_packets.store(packets.max(1), Ordering::Relaxed);
+        SealError::Spent { packets }
     }
 
     /// Seals packets of a channel; `None` if there is no such channel.
@@ -229,23 +250,22 @@ impl Sealer<'_> {
             self.replace_key();
         }
         let used = self.sealing.number - self.sealing.since;
-        let Limits { packets, bytes: bytes_max, ns } = association.limits;
+        let Limits { packets, packets_max, bytes: bytes_max, ns } = association.limits;
         let is_due =
             used >= packets || bytes > bytes_max || association.epochs.age_ns(self.now_ns) >= ns;
         if is_due && association.epochs.try_advance(self.now_ns) {
             self.replace_key();
         }
         let Sealing { number, since, key: Some((epoch, key)) } = &mut *self.sealing else {
-            return Err(SealError::Spent { packets: used });
+            return Err(association.on_spent(used));
         };
-        if *number - *since >= association.cipher.packets_max() {
-            return Err(SealError::Spent { packets: *number - *since });
+        if *number - *since >= association.cipher.packets_max().min(packets_max) {
+            return Err(association.on_spent(*number - *since));
         }
         let (covered, trailer) = packet.split_at_mut(found - TRAILER_BYTES);
         let (head, text) = covered.split_at_mut(HEAD_BYTES);
-        let tag = key
-            .seal(*number, head, text)
-            .map_err(|_| SealError::Spent { packets: *number - *since })?;
+        let tag =
+            key.seal(*number, head, text).map_err(|_| association.on_spent(*number - *since))?;
         let word = (epoch::bits(*epoch) << NUMBER_BITS | *number & NUMBER_MASK) as u32;
         trailer[..NUMBER_BYTES].copy_from_slice(&word.to_be_bytes());
         trailer[NUMBER_BYTES..].copy_from_slice(tag.as_ref());

@@ -153,11 +153,23 @@ fn who_hears_nothing_uses_a_key_up_and_then_sends_no_more() {
     let packets = Cipher::default().packets_max();
     assert_eq!((sealed, refused), (packets, SealError::Spent { packets }));
     drop(sealer);
+    assert_eq!((a.spent_packets(), b.spent_packets()), (Some(packets), None));
     // A word of the peer suffices.
     let word = self::sealed(&b, 0, b"still here");
     open(&a, 0, &word).unwrap();
     assert!(a.sealer(0, 0).unwrap().seal(&mut packet(&[])).is_ok());
     assert_eq!(a.epoch(), 1);
+}
+
+#[test]
+fn a_key_seals_no_more_than_it_was_told_to() {
+    let limits = Limits { packets: 10, packets_max: 30, ..Limits::default() };
+    let [a, _] = pair(Cipher::default(), limits);
+    let mut sealer = a.sealer(0, 0).unwrap();
+    let sealed = (0..100).filter(|_| sealer.seal(&mut packet(&[])).is_ok()).count();
+    assert_eq!(sealed, 30);
+    drop(sealer);
+    assert_eq!(a.spent_packets(), Some(30));
 }
 
 /// What a path does with a packet.

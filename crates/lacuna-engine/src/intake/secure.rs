@@ -5,8 +5,8 @@ use super::Intake;
 use crate::time::Time;
 use lacuna_burst::ReceivedBatch;
 use lacuna_secure::OpenError;
-use lacuna_wire::rc::is_rc;
-use lacuna_wire::{ControlHeader, Packet, PacketError, Qpn, Seal, destination};
+use lacuna_wire::rc::{is_rc, rc_destination};
+use lacuna_wire::{ControlHeader, Packet, PacketError, Qpn, Seal};
 use std::iter::Peekable;
 
 /// The longest packet.
@@ -42,7 +42,7 @@ impl<T: Time> Intake<'_, T> {
         let mut opened = std::mem::take(self.opened);
         opened.resize(PACKET_BYTES_MAX, 0);
         let mut next = Some(first);
-        let is_next = |next: &&[u8]| destination(next).map(Qpn::queue_pair) == Some(number);
+        let is_next = |next: &&[u8]| rc_destination(next).map(Qpn::queue_pair) == Some(number);
         while let Some(mut packet) = next {
             // As long as they are data, with one placer.
             let mut placer = self.placer(number);

@@ -33,7 +33,7 @@ use lacuna_burst::{Burst, TrailerOffload};
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::path_frames::PathFrames;
 use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::{QueuePair, Transmit};
+use lacuna_proto::qp::{Failure, QueuePair, Transmit};
 use lacuna_secure::association::Sealer;
 use lacuna_wire::{ControlWriter, DataHeader, Frame, Seal};
 
@@ -155,6 +155,16 @@ impl Machine {
             Self::Probing(prober, _) => prober.rtt().smoothed_ns(),
             Self::Rc(qp) => qp.rtt_ns(),
             Self::Reserved(_) => None,
+        }
+    }
+
+    /// The key of its packets is used up. Nothing happens if it has failed before.
+    pub(crate) fn on_key_spent(&mut self, packets: u64) {
+        match self {
+            Self::Sdr(qp) => qp.fail(Failure::KeySpent { packets }),
+            Self::Rc(qp) => qp.fail(lacuna_rc::Failure::KeySpent { packets }),
+            // What they become has the same keys, and fails then.
+            Self::Reserved(_) | Self::Probing(..) => {}
         }
     }
 

@@ -10,6 +10,7 @@ use lacuna_secure::association::Sealer;
 use lacuna_wire::pad_bytes;
 
 /// Seals a packet in place, or blanks it: the keys are used up, and the receiver drops it as it drops what is forged.
+/// The association remembers, and the queue pair fails when it is settled.
 pub(crate) fn seal(sealer: &mut Sealer<'_>, packet: &mut [u8]) {
     if let Err(error) = sealer.seal(packet) {
         tracing::debug!(%error, "packet not sent");

@@ -243,6 +243,14 @@ pub enum Failure {
         /// Time spent on trying.
         waited_ms: u64,
     },
+    /// The key of its packets has sealed as many as it may, and the peer was not heard to follow to a new one.
+    #[error(
+        "the key of its packets has sealed {packets}, as many as it may, and the peer was not heard to follow to a new one: connect anew"
+    )]
+    KeySpent {
+        /// Packets that it has sealed.
+        packets: u64,
+    },
     /// Closed by this end.
     #[error("the connection was closed")]
     Closed,
