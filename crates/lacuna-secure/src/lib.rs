@@ -10,7 +10,9 @@
 //! - [`epoch`]: when keys are replaced, and why both ends are never more than one epoch apart;
 //! - [`window`]: which numbers came, so that none counts twice (RFC 6479);
 //! - [`association`]: all of it for one queue pair;
-//! - [`datagram`]: the same for a queue pair with any number of peers and no connections.
+//! - [`datagram`]: the same for a queue pair with any number of peers and no connections;
+//! - [`exchange`]: the secret of a queue pair whose ends exchanged descriptions by a way of the application's own;
+//! - [`peering`]: keys of two ends that have nothing but datagrams between them, either of which may start again.
 //!
 //! The number counts the packets that were sealed with a key, whatever they are: data, control packets, probes, those
 //! of reliable connections. So no protocol above can make one repeat, by sending a packet again or by counting in two
@@ -25,6 +27,8 @@ pub mod association;
 pub mod cipher;
 pub mod datagram;
 pub mod epoch;
+pub mod exchange;
+pub mod peering;
 pub mod schedule;
 pub mod window;
 

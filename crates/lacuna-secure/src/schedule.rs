@@ -11,7 +11,7 @@
 use crate::cipher::Cipher;
 use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use zeroize::Zeroizing;
 
 /// Bytes of a secret.
@@ -71,6 +71,16 @@ impl Secret {
         Self(bytes)
     }
 
+    /// Another secret, for which one needs this one and some secret material.
+    #[must_use]
+    pub(crate) fn mix(&self, material: &[u8]) -> Self {
+        let mixed = Salt::new(HKDF_SHA256, self.0.as_ref()).extract(material);
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
+        let okm = mixed.expand(&[b"lacuna mix"], HKDF_SHA256).expect("one hash long");
+        okm.fill(bytes.as_mut()).expect("one hash long");
+        Self(bytes)
+    }
+
     /// A number that only follows from the secret, for a purpose and an index of its own.
     #[must_use]
     pub fn number(&self, label: &[u8], index: u64) -> u64 {
@@ -105,7 +115,7 @@ impl Secret {
         PacketKey { key: LessSafeKey::new(key), mask }
     }
 
-    fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
+    pub(crate) fn expand(&self, info: &[&[u8]], out: &mut [u8]) {
         let length = Length(out.len());
         let okm = Prk::new_less_safe(HKDF_SHA256, self.0.as_ref());
         let okm = okm.expand(info, length).expect("shorter than 255 hashes");
