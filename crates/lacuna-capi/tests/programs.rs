@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Build, Runner, compile, has, installed, prefix, remove_old, root};
+use lacuna::trust::{Token, write_secret};
 use lacuna_capi::endpoint::address::lacuna_address;
 use lacuna_capi::endpoint::completion::lacuna_completion;
 use lacuna_capi::endpoint::datagram::poll::lacuna_datagram_error;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn test_source(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
@@ -31,7 +33,7 @@ fn example(name: &str) -> PathBuf {
     root().join("examples/c").join(name)
 }
 
-const TESTS: [&str; 15] = [
+const TESTS: [&str; 16] = [
     "descriptors.c",
     "fork.c",
     "contract.c",
@@ -47,6 +49,7 @@ const TESTS: [&str; 15] = [
     "workers.c",
     "semantics.c",
     "early.c",
+    "token.c",
 ];
 const EXAMPLES: [&str; 7] =
     ["perf.c", "idle.c", "nack.c", "reliable.c", "bounded.c", "collector.c", "all_reduce.c"];
@@ -140,6 +143,36 @@ fn the_sdr_calls_keep_their_promises_on_every_datapath() {
             assert_eq!(runner.run(&program, &[device]), "all promises kept\n", "{device}");
         }
     }
+}
+
+/// With a token that this makes.
+fn with_a_token(runner: Runner) -> Runner {
+    let token = Token::generate().unwrap();
+    // Of no other test that runs at the same time.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let file = installed().join(format!("token-{number}"));
+    write_secret(&file, &token.to_text()).unwrap();
+    let mut environment = runner.environment.clone();
+    environment.push(("LACUNA_TOKEN_FILE", file.to_string_lossy().into_owned()));
+    Runner { environment, ..runner }
+}
+
+#[test]
+fn with_a_token_the_sdr_calls_keep_their_promises_encrypted() {
+    let program = compile(&test_source("semantics.c"), Build::Sanitized);
+    for runner in both_kinds_of_progress().map(with_a_token) {
+        for device in ["udp:127.0.0.1", "mem"] {
+            assert_eq!(runner.run(&program, &[device]), "all promises kept\n", "{device}");
+        }
+    }
+}
+
+#[test]
+fn an_end_with_a_token_and_one_without_refuse_each_others_infos() {
+    let program = compile(&test_source("token.c"), Build::Sanitized);
+    let printed = with_a_token(Runner::default()).run(&program, &["udp:127.0.0.1"]);
+    assert_eq!(printed, "each was refused\n");
 }
 
 #[test]

@@ -37,17 +37,21 @@ impl Receiver {
     /// Starts one; its port and what follows on its output.
     fn start(folder: &Path, args: &[&str]) -> (Self, u64) {
         let args = [&["recv", "--json", "--dir", "in", "--listen", "127.0.0.1:0"], args].concat();
-        let mut command = lacuna(folder, &args);
+        let mut receiver = Self::of(lacuna(folder, &args));
+        let listening = receiver.next("listening");
+        let port = listening.as_str().and_then(|at| at.rsplit_once(':')).expect("a port").1;
+        (receiver, port.parse().expect("a number"))
+    }
+
+    /// A command that goes on until this ends.
+    fn of(mut command: Command) -> Self {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("it runs");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let objects = lines.map_while(Result::ok).map(|line| {
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
         });
-        let mut receiver = Self(child, Box::new(objects));
-        let listening = receiver.next("listening");
-        let port = listening.as_str().and_then(|at| at.rsplit_once(':')).expect("a port").1;
-        (receiver, port.parse().expect("a number"))
+        Self(child, Box::new(objects))
     }
 
     /// The next object's value of this name.
@@ -146,6 +150,27 @@ fn a_token_is_made_once_and_whoever_has_it_is_let_in() {
     let exposed = send(&["--token", "ours"]);
     assert_eq!(exposed.status.code(), Some(5));
     assert!(stderr(&exposed).contains("chmod 600"), "{}", stderr(&exposed));
+}
+
+#[test]
+fn with_a_token_reliable_connections_are_encrypted_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    assert_eq!(run(folder, &["key", "token", "ours"]).status.code(), Some(0));
+    let args = ["perf", "server", "--json", "--listen", "127.0.0.1:0", "--token", "ours"];
+    let mut server = Receiver::of(lacuna(folder, &args));
+    let at = server.next("listening").as_str().expect("a text").to_owned();
+    for more in [&["--verb", "write"][..], &["--shim", "lowar:8:1"], &["--verb", "read"]] {
+        let args = ["perf", "client", "--json", &at, "--qp", "rc", "--size", "100000"];
+        let args = [&args[..], &["--iters", "20", "--validate", "--token", "ours"], more].concat();
+        let measured = run(folder, &args);
+        let (said, told) = (String::from_utf8_lossy(&measured.stdout), stderr(&measured));
+        assert_eq!(measured.status.code(), Some(0), "{said}{told}");
+        assert!(said.contains("\"wire\":\"sealed\""), "{said}");
+    }
+    let args = ["collective", "bench", "--ranks", "2", "--transport", "rc", "--token", "ours"];
+    let summed = run(folder, &[&args[..], &["-b", "100000", "-e", "100000", "-n", "2"]].concat());
+    assert_eq!(summed.status.code(), Some(0), "{}", stderr(&summed));
 }
 
 #[test]

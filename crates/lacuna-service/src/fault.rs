@@ -47,6 +47,9 @@ impl Blames for QueuePairError {
             | Self::Zero { .. }
             | Self::ClearWire { .. }
             | Self::NoTrust
+            | Self::NoToken
+            | Self::NobodyTrusted { .. }
+            | Self::OwnInfo
             | Self::Wire { .. } => Fault::Caller,
             Self::Context(error) => error.fault(),
             Self::TooMany { .. } | Self::System { .. } => Fault::Machine,

@@ -43,8 +43,8 @@ pub struct Trust {
     cipher: Option<Cipher>,
     configs: Arc<[Configs; 2]>,
     pub(crate) door: Door,
-    /// Of the token, if that is whom it believes.
-    datagrams: Option<Arc<Zeroizing<[u8; KEY_BYTES]>>>,
+    /// Of all who have the same token.
+    shared: Option<Arc<Zeroizing<[u8; KEY_BYTES]>>>,
 }
 
 /// For both sides of TLS.
@@ -72,8 +72,8 @@ impl Trust {
     #[must_use]
     pub fn of_token(token: &Token) -> Self {
         let own = token.key();
-        let datagrams = Some(Arc::new(token.datagram_secret()));
-        Self { datagrams, ..Self::of_keys(&own, [own.public()]) }
+        let shared = Some(Arc::new(token.secret()));
+        Self { shared, ..Self::of_keys(&own, [own.public()]) }
     }
 
     /// Believes those whose key `judge` finds good. It is asked once for each handshake, before anything that the peer
@@ -142,7 +142,7 @@ impl Trust {
         let of = |cipher| Configs::of_certificates(cipher, certificates);
         let [aes, chacha] = Cipher::ALL;
         let configs = Arc::new([of(aes)?, of(chacha)?]);
-        Ok(Self { own: None, cipher: None, configs, door: Door::Judged, datagrams: None })
+        Ok(Self { own: None, cipher: None, configs, door: Door::Judged, shared: None })
     }
 
     /// With what each end asks of the other's key during TLS.
@@ -150,7 +150,7 @@ impl Trust {
         let configs =
             Cipher::ALL.map(|cipher| Configs::of_keys(cipher, own, &of_servers, &of_clients));
         let (own, configs) = (Some(own.public()), Arc::new(configs));
-        Self { own, cipher: None, configs, door, datagrams: None }
+        Self { own, cipher: None, configs, door, shared: None }
     }
 
     /// The key that this end shows; `None` if it is a certificate.
@@ -159,11 +159,11 @@ impl Trust {
         self.own
     }
 
-    /// The secret that datagrams are encrypted by, which all have who are believed; `None` where they have none in
-    /// common ([`Trust::of_token`] alone does).
+    /// A secret of all who have the token that this trusts by, for keys that are agreed on without a session; `None` if
+    /// it trusts by anything else. Each use derives from it under a label of its own.
     #[must_use]
-    pub fn datagram_secret(&self) -> Option<&[u8; KEY_BYTES]> {
-        self.datagrams.as_deref().map(|secret| &**secret)
+    pub fn shared_secret(&self) -> Option<&[u8; KEY_BYTES]> {
+        self.shared.as_deref().map(|secret| &**secret)
     }
 
     /// The same trust, for a host on which this cipher is the faster one. An end for which that is ChaCha20 agrees to no

@@ -68,11 +68,11 @@ impl Token {
         HostKey::of_seed(&self.derive(b"ed25519"))
     }
 
-    /// The secret from which the keys of datagrams follow, of all who have the token. It says nothing about
-    /// [`Token::key`], nor the other way round.
+    /// A secret of all who have it, for keys that are agreed on without a session of TLS: of datagrams, of queue pairs whose
+    /// infos a program exchanges, of tunnels. It says nothing about [`Token::key`], nor the other way round.
     #[must_use]
-    pub fn datagram_secret(&self) -> Zeroizing<[u8; KEY_BYTES]> {
-        self.derive(b"datagrams")
+    pub fn secret(&self) -> Zeroizing<[u8; KEY_BYTES]> {
+        self.derive(b"shared secret")
     }
 
     /// HKDF (RFC 5869), since a token may be longer than a key.
@@ -111,17 +111,19 @@ mod tests {
         let token = Token::generate().unwrap();
         let read: Token = format!("{}\n", *token.to_text()).parse().unwrap();
         assert_eq!(read.key().public(), token.key().public());
+        assert_eq!(read.secret(), token.secret());
+        assert_ne!(Token::generate().unwrap().secret(), token.secret());
         assert_ne!(Token::generate().unwrap().key().public(), token.key().public());
         assert_eq!(format!("{token:?}"), "Token(..)");
     }
 
     #[test]
-    fn the_secret_of_datagrams_is_a_tokens_own_and_not_its_key() {
+    fn the_secret_is_a_tokens_own_and_not_its_key() {
         let token = Token::generate().unwrap();
         let read: Token = token.to_text().parse().unwrap();
-        assert_eq!(read.datagram_secret(), token.datagram_secret());
-        assert_ne!(Token::generate().unwrap().datagram_secret(), token.datagram_secret());
-        let of_key = HostKey::of_seed(&token.datagram_secret());
+        assert_eq!(read.secret(), token.secret());
+        assert_ne!(Token::generate().unwrap().secret(), token.secret());
+        let of_key = HostKey::of_seed(&token.secret());
         assert_ne!(of_key.public(), token.key().public());
     }
 

@@ -60,7 +60,7 @@ pub use frame::{
 };
 pub use icrc::{ICRC_BYTES, IcrcFlow, Identification, icrc_ipv4, icrc_ipv6};
 pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};
-pub use info::{CodeInfo, InfoError, InfoField, QpInfo, ReportsInfo};
+pub use info::{CodeInfo, InfoError, InfoField, NONCE_BYTES, QpInfo, ReportsInfo};
 pub use lacuna_crc::Crc32c;
 pub use packet::{Packet, destination, parse, parse_checked, parse_data};
 pub use qpn::{CHANNELS_MAX, GENERATIONS_MAX, Qpn};

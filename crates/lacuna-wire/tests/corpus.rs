@@ -269,6 +269,7 @@ fn info(channels: Vec<std::net::SocketAddr>) -> QpInfo {
         channels,
         code: None,
         seal: Seal::Crc32c,
+        nonce: None,
         reports: None,
     }
 }

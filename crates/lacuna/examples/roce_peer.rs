@@ -12,7 +12,7 @@ use lacuna::controller::ControllerConfig;
 use lacuna::rc::{
     Done, Flags, Qpn, ROCE_PORT, RcInfo, RecvWork, Remote, SendWork, Settings, ShimSettings, Verb,
 };
-use lacuna::{Context, ContextConfig, Region, RegionOptions, Rights, SendBuffer, Wire};
+use lacuna::{Context, ContextConfig, Region, RegionOptions, Rights, Security, SendBuffer, Wire};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -49,8 +49,14 @@ fn main() -> Result<()> {
     };
     let (own, theirs): (IpAddr, IpAddr) = (own.parse()?, theirs.parse()?);
     let port = Some(ROCE_PORT);
-    let context =
-        Context::new(ContextConfig { bind: own.into(), port, ..ContextConfig::default() })?;
+    // Cards speak in clear.
+    let security = Security::Insecure;
+    let context = Context::new(ContextConfig {
+        bind: own.into(),
+        port,
+        security,
+        ..ContextConfig::default()
+    })?;
     let mtu_bytes = mtu_bytes.parse()?;
     let shim: ShimSettings = shim.first().map_or(Ok(ShimSettings::Off), |shim| shim.parse())?;
     let controller = ControllerConfig::Fixed { rate_bits_per_s: 200_000_000 };
@@ -90,6 +96,7 @@ fn main() -> Result<()> {
         mtu_bytes,
         answers_max: 16,
         address: SocketAddr::new(theirs, ROCE_PORT),
+        nonce: None,
     })?;
 
     // All operations to the other end.

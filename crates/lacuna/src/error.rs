@@ -12,7 +12,7 @@ use lacuna_proto::handshake::{Disagreement, Wire};
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use lacuna_trust::{CertificatesError, FileError};
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -192,6 +192,33 @@ pub enum QueuePairError {
     /// Encrypted packets were asked for, and the context trusts nobody. The caller's fault.
     #[error("encrypted packets need keys: give the context somebody to trust")]
     NoTrust,
+    /// Queue pairs whose infos the application exchanges take their keys from a token, and the context, which encrypts
+    /// everything, has none. The caller's fault.
+    #[error(
+        "queue pairs whose infos the program exchanges need a token, which both ends have: keys and codes alone do not do"
+    )]
+    NoToken,
+    /// The peer has no token, and this end encrypts.
+    #[error(
+        "the peer's info is of an end in clear, and this one encrypts: give both the same token"
+    )]
+    PeerInClear,
+    /// The peer encrypts, and this end has no token.
+    #[error(
+        "the peer's info is of an end that encrypts, and this one has no token: give both the same"
+    )]
+    PeerEncrypts,
+    /// Neither end has a token, and the peer is not on this host.
+    #[error(
+        "nobody is trusted yet, so {peer} is not spoken to in clear: give both ends the same token ({TOKEN_FILE_VARIABLE}), or {INSECURE_VARIABLE}=1 where nobody else is on the network"
+    )]
+    NobodyTrusted {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The info is not the peer's but this end's own. The caller's fault, or somebody sent it back.
+    #[error("the peer's info is this end's own")]
+    OwnInfo,
     /// The erasure code cannot run as the environment variables ask.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -248,6 +275,27 @@ impl From<Disagreement> for QueuePairError {
             Disagreement::Wire { here, there } => Self::WireMismatch { here, there },
         }
     }
+}
+
+/// There is no secret for packets to a peer, and they must not be in clear.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Peers are trusted by keys or codes, and this needs a token. The caller's fault.
+    #[error(
+        "this needs a token, which both ends have (--token FILE, or {TOKEN_FILE_VARIABLE}): keys alone do not do"
+    )]
+    NoToken,
+    /// The peer is not on this host, and there is no token. The caller's fault.
+    #[error(
+        "{peer} is not this host, and nobody there is trusted: both ends need the same token (--token FILE, or {TOKEN_FILE_VARIABLE}); --insecure is for networks that nobody else can reach"
+    )]
+    NobodyTrusted {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The environment makes no sense.
+    #[error(transparent)]
+    Context(#[from] ContextError),
 }
 
 /// Connecting or accepting failed.

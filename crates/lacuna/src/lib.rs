@@ -50,6 +50,7 @@ pub mod datagram;
 mod deprecated;
 mod driver;
 mod error;
+mod exchanged;
 mod fairness;
 mod fastest_cipher;
 mod handles;
@@ -90,7 +91,8 @@ pub use deprecated::WriteError;
 pub use error::{
     CompletionQueueError, ConnectError, ContextError, OfferError, PollError, PostReadError,
     PostReceiveError, PostSendError, QueueError, QueuePairError, RangeError, ReadError,
-    ReadFailure, RecvError, RegionError, SendError, SendFailure, SliceError, WaitedFor,
+    ReadFailure, RecvError, RegionError, SecretError, SendError, SendFailure, SliceError,
+    WaitedFor,
 };
 pub use handles::{RecvHandle, SendHandle, Stream};
 pub use handshake::PROTOCOL_VERSION;

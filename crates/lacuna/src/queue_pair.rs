@@ -12,6 +12,7 @@ use crate::completed::RecvOptions;
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError, SendError};
+use crate::exchanged::Nonce;
 use crate::handles::{RecvHandle, SendHandle, Stream, wait_for};
 use crate::paths::{Remembered, now_s};
 use crate::place::RecvPlace;
@@ -22,11 +23,11 @@ use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::writer::ChannelWriter;
-use lacuna_proto::handshake::{Rtt, Wire, check_agreement, info_of, peer_of};
+use lacuna_proto::handshake::{Rtt, check_agreement, info_of, peer_of};
 use lacuna_proto::qp::{self, Failure, Grace, Peer, QpConfig, QpStats, RecvRequest, SendRequest};
-use lacuna_wire::QpInfo;
+use lacuna_wire::{QpInfo, Seal};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -52,15 +53,23 @@ pub(crate) struct Owner {
     pub(crate) peer: OnceLock<ScopedIp>,
     /// Its own remote key, kept from regions.
     reserved_key: OnceLock<u32>,
+    /// In its info, if its keys follow from that.
+    nonce: Nonce,
 }
 
 impl Owner {
     pub(crate) fn new(context: &Context, shared: Arc<Shared>) -> Self {
+        Self::with_nonce(context, shared, None)
+    }
+
+    /// Of a queue pair whose info has this nonce.
+    fn with_nonce(context: &Context, shared: Arc<Shared>, nonce: Nonce) -> Self {
         Self {
             context: context.clone(),
             shared,
             peer: OnceLock::new(),
             reserved_key: OnceLock::new(),
+            nonce,
         }
     }
 
@@ -131,30 +140,22 @@ impl Keys {
 
 impl Context {
     /// Makes a queue pair that is not connected yet. Without an MTU in `config`, its packets carry
-    /// 4096 bytes.
+    /// 4096 bytes. They are encrypted if the context has a token.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
         check_config(config)?;
-        self.check_clear(config.wire)?;
+        let nonce = self.new_nonce()?;
+        let config = &config.secured(nonce.is_some())?;
         config.check_wire(&self.capabilities())?;
         self.check_process()?;
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
         let keys = Keys::random()?;
         let qkey = keys.qkey;
-        let shared = self.roster().open(qkey, |number| {
+        let seal = if nonce.is_some() { Seal::Aead } else { Seal::default() };
+        let shared = self.roster().open_sealed(qkey, seal, |number| {
             // No credit yet: the roster announces it once the queue pair is counted.
             Machine::Sdr(new_qp(number, config, geometry, &keys, 0))
         })?;
-        Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
-    }
-}
-
-impl Context {
-    /// Refuses what would be in clear in a context that encrypts: there is no exchange that could agree on keys.
-    pub(crate) fn check_clear(&self, wire: Wire) -> Result<(), QueuePairError> {
-        match self.policy().encrypts_all() {
-            true => Err(QueuePairError::ClearWire { wire }),
-            false => Ok(()),
-        }
+        Ok(QueuePair { owner: Arc::new(Owner::with_nonce(self, shared, nonce)) })
     }
 }
 
@@ -249,29 +250,41 @@ impl QueuePair {
     /// when the context is bound to a wildcard address. The zone of a link-local address is not
     /// included: zones are local to a host.
     pub fn info(&self, advertise: IpAddr) -> Vec<u8> {
+        self.describe(advertise).emit()
+    }
+
+    fn describe(&self, advertise: IpAddr) -> QpInfo {
         let at = |address: &SocketAddr| {
             let bound = address.ip();
             let ip = if bound.is_unspecified() { advertise } else { bound };
             SocketAddr::new(ip, address.port())
         };
         let channels = self.owner.context.addresses().iter().map(at).collect();
-        self.owner.shared.with_qp(|qp| info_of(qp.config(), channels)).emit()
+        let info = self.owner.shared.with_qp(|qp| info_of(qp.config(), channels));
+        QpInfo { nonce: self.owner.nonce, ..info }
     }
 
     /// Connects to the peer that made `peer_info`. Both ends call it, once. A peer at a link-local
     /// address must be on the link that the context is bound to.
     ///
     /// # Errors
-    /// When `peer_info` does not parse, the two ends were made with different parameters, the
-    /// peer's address is link-local and the context's is not, or the queue pair is connected
-    /// already. Nothing changes then.
+    /// When `peer_info` does not parse, the two ends were made with different parameters, one of them
+    /// encrypts and the other does not, the peer's address is link-local and the context's is not, or
+    /// the queue pair is connected already. Nothing changes then.
     pub fn connect(&self, peer_info: &[u8]) -> Result<(), QueuePairError> {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
+        let context = &self.owner.context;
+        let channels = with_zone(info.channels.clone(), context.addresses()[0])?;
+        let own = self.describe(Ipv4Addr::UNSPECIFIED.into());
+        let association = context.agree(
+            "slots",
+            (own.nonce, &own.agreed_bytes()),
+            (info.nonce, &info.agreed_bytes()),
+            &channels,
+        )?;
         check_agreement(&geometry, &info)?;
         let peer = peer_of(&info);
-        let context = &self.owner.context;
-        let channels = with_zone(info.channels, context.addresses()[0])?;
         let host = channels.first().copied().map(ScopedIp::from);
         let writers = {
             let mut state = self.owner.shared.lock();
@@ -279,6 +292,9 @@ impl QueuePair {
             let Machine::Sdr(qp) = machine else { unreachable!("made so") };
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);
+            }
+            if let Some(association) = association {
+                self.owner.shared.books().secure(association);
             }
             *addresses = channels.into_iter().map(Some).collect();
             let writers = connect_qp(context, qp, addresses, peer, None, Remembered::default());

@@ -3,7 +3,8 @@
 //!
 //! For programs that want just these semantics, and as a baseline: on a lossy long path selective repeat
 //! ([`crate::Connection`]) keeps far more of the rate than go-back-N alone. [`Settings::shim`] repairs most
-//! losses before the connection sees them. The two ends exchange [`QueuePair::info`] by any means.
+//! losses before the connection sees them. The two ends exchange [`QueuePair::info`] by any means; where both contexts
+//! have the same token, packets are encrypted.
 //!
 //! ```no_run
 //! use lacuna::rc::{Flags, SendWork, Settings, Verb};
@@ -32,16 +33,16 @@ use crate::completion::{AnySink, CompletionQueue, VerbSink};
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::QueuePairError;
+use crate::exchanged::Nonce;
 use crate::handles::SLEEP_MAX;
 use crate::queue_pair::Keys;
 use crate::shared::Shared;
 use lacuna_engine::{Lane, Machine, RcLane};
 use lacuna_path::IP_UDP_BYTES;
 use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
-use lacuna_wire::Seal;
 use lacuna_wire::rc::RcInfoError;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ pub const ROCE_PORT: u16 = 4791;
 /// What InfiniBand knows (volume 1, section 9.2.1).
 const FOREIGN_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// Headers and trailer of a packet with payload.
-const OVERHEAD_BYTES: u64 = 16 + IP_UDP_BYTES;
+/// The header of every packet.
+const HEADER_BYTES: u64 = 12;
 
 /// What a queue pair is made with. The ends must have the same MTU.
 #[derive(Debug, Clone)]
@@ -98,7 +99,8 @@ pub struct Settings {
     /// takes an entry until its completion was polled, or it has ended without one.
     pub completions: Option<CompletionQueue>,
     /// How packets end: with Lacuna's checksum, or with the ICRC of RDMA, which foreign peers expect. The ends
-    /// must have the same.
+    /// must have the same. With a context that has a token they are encrypted instead ([`Wire::Sealed`]), which RDMA's
+    /// cannot be.
     pub wire: Wire,
     /// Repairs of lost packets below the connection (LoWAR): which go along with what this end sends. Repairs
     /// of the peer are used by default, whatever this end sends.
@@ -197,6 +199,8 @@ struct Owner {
     rtt_ns: Option<u64>,
     shim: ShimSettings,
     wire: Wire,
+    /// In its info, if its packets are encrypted.
+    nonce: Nonce,
     receives: Option<Arc<SharedReceives>>,
 }
 
@@ -216,16 +220,23 @@ impl Drop for Owner {
 }
 
 impl Context {
-    /// Makes an end of a reliable connection that is not connected yet. Receives may be posted.
+    /// Makes an end of a reliable connection that is not connected yet. Receives may be posted. Its packets are encrypted
+    /// if the context has a token.
     ///
     /// # Errors
     /// See [`Error`].
     pub fn rc_queue_pair(&self, settings: &Settings) -> Result<QueuePair, Error> {
         self.check_process().map_err(QueuePairError::from)?;
+        let nonce = self.new_nonce()?;
+        let plain = ConnectionConfig { wire: settings.wire, ..ConnectionConfig::default() };
+        let plain = plain.secured(nonce.is_some())?;
+        plain.check_wire(&self.capabilities())?;
+        let seal = plain.wire.seal();
         let keys = Keys::random()?;
+        let overhead_bytes = HEADER_BYTES + seal.bytes() as u64 + IP_UDP_BYTES;
         let config = |number: u32| {
             let setup = Setup {
-                packet_bytes: u64::from(settings.mtu_bytes) + OVERHEAD_BYTES,
+                packet_bytes: u64::from(settings.mtu_bytes) + overhead_bytes,
                 seed: keys.qkey.into(),
             };
             let controller = settings.controller.build(setup);
@@ -249,14 +260,6 @@ impl Context {
             return Err(Error::Completions);
         }
         let receives = shares.map(|shared| shared.queue().clone()).unwrap_or_default();
-        self.check_clear(settings.wire)?;
-        let seal = match settings.wire {
-            Wire::Short => Seal::Crc32c,
-            Wire::Rdma => Seal::Icrc,
-            Wire::Sealed => return Err(QueuePairError::NoTrust.into()),
-        };
-        let plain = ConnectionConfig { wire: settings.wire, ..ConnectionConfig::default() };
-        plain.check_wire(&self.capabilities())?;
         let shared = self.roster().open_sealed(keys.qkey, seal, |number| {
             let qp = lacuna_rc::QueuePair::new(config(number), self.keys().clone(), receives);
             Machine::Rc(Box::new(qp.expect("the same values were checked before")))
@@ -271,7 +274,8 @@ impl Context {
                 start_bits_per_s: settings.start_bits_per_s,
                 rtt_ns: settings.rtt.map(|rtt| rtt.as_nanos().min(u128::from(u64::MAX)) as u64),
                 shim: settings.shim,
-                wire: settings.wire,
+                wire: plain.wire,
+                nonce,
                 receives: settings.receives.clone(),
             }),
         })
@@ -292,8 +296,8 @@ impl QueuePair {
         let address = SocketAddr::new(ip, bound.port());
         self.with(|qp| {
             let lacuna_rc::Peer { number, first_psn, answers_max } = qp.describe();
-            let mtu_bytes = qp.config().mtu_bytes;
-            RcInfo { number, first_psn, mtu_bytes, answers_max, address }
+            let (mtu_bytes, nonce) = (qp.config().mtu_bytes, self.owner.nonce);
+            RcInfo { number, first_psn, mtu_bytes, answers_max, address, nonce }
         })
     }
 
@@ -311,7 +315,7 @@ impl QueuePair {
     /// As [`QueuePair::connect`], to a peer that is no Lacuna's, such as a card or a kernel's RoCE: its queue
     /// pair, brought to RTR with what [`QueuePair::describe`] says, and its address, with port 4791. This end
     /// needs [`Wire::Rdma`], one of InfiniBand's MTUs, and a context that is bound to one address and port
-    /// 4791. Over IPv4 half of a packet's ICRC is checked ([`RcStats::half_checked_packets`]). Keys of this
+    /// 4791, and encrypts nothing ([`Security::Insecure`](crate::Security::Insecure)), for cards do not. Over IPv4 half of a packet's ICRC is checked ([`RcStats::half_checked_packets`]). Keys of this
     /// end cover addresses from 0 on; those of the peer have its virtual addresses.
     ///
     /// # Errors
@@ -349,6 +353,13 @@ impl QueuePair {
     }
 
     fn connect_to(&self, info: RcInfo, address: SocketAddr, is_foreign: bool) -> Result<(), Error> {
+        let own = self.describe(Ipv4Addr::UNSPECIFIED.into());
+        let association = self.owner.context.agree(
+            "reliable connection",
+            (own.nonce, &own.agreed_bytes()),
+            (info.nonce, &info.agreed_bytes()),
+            &[crate::address::canonical(address)],
+        )?;
         let lane = {
             let mut state = self.owner.shared.lock();
             let Machine::Rc(qp) = &mut state.machine else { unreachable!("made so") };
@@ -360,6 +371,9 @@ impl QueuePair {
             let peer = lacuna_rc::Peer { number, first_psn, answers_max };
             let responder = qp.accept(peer).ok_or(Error::State { state: qp.state() })?;
             let lane = lacuna_rc::Lane::new(qp.config(), self.owner.shim, responder)?;
+            if let Some(association) = association {
+                self.owner.shared.books().secure(association);
+            }
             let rate = self.owner.start_bits_per_s;
             let rate = rate.map(|rate_bits_per_s| StartRate { rate_bits_per_s });
             qp.start_at(self.owner.context.clock().now_ns(), rate, self.owner.rtt_ns);
@@ -381,6 +395,11 @@ impl QueuePair {
             Machine::Rc(qp) => each(qp),
             _ => unreachable!("made so"),
         }
+    }
+
+    /// How its packets end; [`Wire::Sealed`] if they are encrypted.
+    pub fn wire(&self) -> Wire {
+        self.owner.wire
     }
 
     /// Its context.

@@ -91,16 +91,8 @@ impl Roster {
         }
     }
 
-    /// Opens a queue pair: assigns a number, and has the workers hand its packets to `machine`.
-    pub(crate) fn open(
-        &self,
-        qkey: u32,
-        machine: impl FnOnce(u32) -> Machine,
-    ) -> Result<Arc<Shared>, QueuePairError> {
-        self.open_sealed(qkey, Seal::default(), machine)
-    }
-
-    /// The same of a queue pair whose packets all end in `seal`.
+    /// Opens a queue pair, whose packets all end in `seal`: assigns a number, and has the workers hand its packets to
+    /// `machine`.
     pub(crate) fn open_sealed(
         &self,
         qkey: u32,

@@ -4,9 +4,9 @@
 //! decides by the peer's address; the accepting end sees by the first byte which it is (TLS or a hello), and refuses in
 //! words what it does not allow. So a peer that wants less than this end never gets it by staying silent.
 
-use crate::error::ContextError;
+use crate::error::{ContextError, SecretError};
 use crate::fastest_cipher::fastest;
-use lacuna_secure::Cipher;
+use lacuna_secure::{Cipher, Secret};
 use lacuna_trust::{Certificates, Token, Trust};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ pub const CIPHER_VARIABLE: &str = "LACUNA_CIPHER";
 
 /// Which connections of a context are encrypted, and with whom.
 ///
-/// Datagrams are encrypted where those who are trusted share a token ([`Trust::of_token`], or the environment's), and
-/// refused with keys alone. Reliable connections as RoCE has them, and queue pairs whose infos the application exchanges,
-/// cannot be encrypted: a context that encrypts everything refuses them.
+/// Datagrams, reliable connections, and other queue pairs whose infos the application exchanges are encrypted where all who are
+/// trusted share a token ([`Trust::of_token`], or the environment's); a context that encrypts everything by keys alone refuses
+/// them. Packets in the form of RDMA cannot be encrypted, and are refused, too.
 #[derive(Debug, Clone, Default)]
 pub enum Security {
     /// As [`Security::Keys`] with the token in the file that the environment variable `LACUNA_TOKEN_FILE` names, or with the
@@ -70,6 +70,27 @@ impl Security {
     /// If the environment makes no sense.
     pub fn is_insecure(&self) -> Result<bool, ContextError> {
         Ok(Policy::of(self)?.clear == Clear::Anybody)
+    }
+
+    /// For programs with packets of their own, where there is no control connection: a secret of all who have the same
+    /// token and use it for this purpose; `None` if packets to a peer at this address may be in clear.
+    ///
+    /// # Errors
+    /// If they must be encrypted and there is no token, or the environment makes no sense.
+    pub fn secret_towards(
+        &self,
+        peer: IpAddr,
+        purpose: &[u8],
+    ) -> Result<Option<Secret>, SecretError> {
+        let policy = Policy::of(self)?;
+        match policy.towards(peer) {
+            Err(NobodyTrusted) => Err(SecretError::NobodyTrusted { peer }),
+            Ok(None) => Ok(None),
+            Ok(Some(trust)) => {
+                let shared = trust.shared_secret().ok_or(SecretError::NoToken)?;
+                Ok(Some(Secret::new(*shared).derive(b"lacuna purpose", purpose)))
+            }
+        }
     }
 }
 
@@ -114,12 +135,15 @@ impl Policy {
     /// if they may not be, and those who are trusted share no secret.
     pub(crate) fn datagram_secret(&self, bind: IpAddr) -> Result<Option<&[u8; 32]>, NoToken> {
         match &self.trust {
-            Some(trust) if !self.allows_clear(bind) => {
-                trust.datagram_secret().map(Some).ok_or(NoToken)
-            }
+            Some(_) if !self.allows_clear(bind) => self.shared_secret().map(Some).ok_or(NoToken),
             // Without anybody to trust, they are as they always were.
             _ => Ok(None),
         }
+    }
+
+    /// A secret of all who have the same token; `None` if there is no token.
+    pub(crate) fn shared_secret(&self) -> Option<&[u8; 32]> {
+        self.trust.as_ref().and_then(Trust::shared_secret)
     }
 
     /// Whom to believe on a connection to a peer at this address; `None` if it is in clear. An error if it may not be.
@@ -224,6 +248,27 @@ mod tests {
         assert_eq!(kinds(Security::KeysOffHost(by_token())), ["clear", "sealed", "sealed"]);
         assert_eq!(kinds(Security::KeysOffHost(by_keys())), ["clear", "refused", "refused"]);
         assert_eq!(kinds(Security::Insecure), ["clear"; 3]);
+    }
+
+    #[test]
+    fn a_secret_is_of_the_token_and_the_purpose() {
+        let [one, other] = [(); 2].map(|()| Token::generate().unwrap());
+        let of = |token: &Token, purpose: &[u8]| {
+            let security = Security::Keys(Trust::of_token(token));
+            let secret = security.secret_towards([10, 0, 0, 7].into(), purpose).unwrap();
+            secret.expect("encrypted").number(b"test", 0)
+        };
+        assert_eq!(of(&one, b"this"), of(&one, b"this"));
+        assert_ne!(of(&one, b"this"), of(&one, b"that"));
+        assert_ne!(of(&one, b"this"), of(&other, b"this"));
+        let (near, far) = ([127, 0, 0, 1].into(), [10, 0, 0, 7].into());
+        let off_host = Security::KeysOffHost(Trust::of_token(&one));
+        assert!(off_host.secret_towards(near, b"").unwrap().is_none());
+        assert!(Security::Insecure.secret_towards(far, b"").unwrap().is_none());
+        let key = lacuna_trust::HostKey::generate().unwrap();
+        let by_keys = Security::Keys(Trust::of_keys(&key, [key.public()]));
+        let refused = by_keys.secret_towards(near, b"").unwrap_err();
+        assert!(matches!(refused, SecretError::NoToken), "{refused}");
     }
 
     #[test]

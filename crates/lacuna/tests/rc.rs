@@ -4,9 +4,10 @@ use lacuna::rc::{
     Done, Error, Failure, Flags, Operation, PostError, QpState, QueuePair, RecvWork, Remote,
     SendWork, Settings, SharedReceives, ShimSettings, Status, Verb,
 };
+use lacuna::trust::{Token, Trust};
 use lacuna::{
-    Completion, CompletionQueue, Context, ContextConfig, Outcome, Progress, Region, RegionOptions,
-    Rights, Wire,
+    Completion, CompletionQueue, Context, ContextConfig, Outcome, Progress, QueuePairError, Region,
+    RegionOptions, Rights, Security, Wire,
 };
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,9 +20,22 @@ fn context(progress: Progress) -> Context {
     Context::new(ContextConfig { bind, progress, ..ContextConfig::default() }).unwrap()
 }
 
+/// The same with a token.
+fn secure_context(progress: Progress, token: &Token) -> Context {
+    let (bind, security) = (Ipv4Addr::LOCALHOST.into(), Security::Keys(Trust::of_token(token)));
+    Context::new(ContextConfig { bind, progress, security, ..ContextConfig::default() }).unwrap()
+}
+
 /// Two ends that are connected, each on a context of its own.
 fn pair(progress: Progress, settings: &Settings) -> [QueuePair; 2] {
-    let ends = [(); 2].map(|()| context(progress).rc_queue_pair(settings).unwrap());
+    let token = Token::generate().unwrap();
+    let ends = [(); 2].map(|()| {
+        let context = match settings.wire {
+            Wire::Sealed => secure_context(progress, &token),
+            Wire::Short | Wire::Rdma => context(progress),
+        };
+        context.rc_queue_pair(settings).unwrap()
+    });
     let infos = ends.each_ref().map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
     ends[0].connect(&infos[1]).unwrap();
     ends[1].connect(&infos[0]).unwrap();
@@ -61,9 +75,12 @@ fn all_operations(progress: Progress) {
         (1024, Wire::Rdma, ShimSettings::default()),
         (1024, Wire::Rdma, shim),
         (4096, Wire::Short, shim),
+        (1024, Wire::Sealed, ShimSettings::Off),
+        (4096, Wire::Sealed, shim),
     ] {
         let settings = Settings { mtu_bytes, wire, shim, ..Settings::default() };
         let [near, far] = pair(progress, &settings);
+        assert_eq!((near.wire(), far.wire()), (wire, wire));
         let data: Vec<u8> = (0..500_000u32).map(|at| (at * 7 + (at >> 9)) as u8).collect();
         let target = register(&far, vec![0; data.len()]);
         let inbox = register(&far, vec![0; data.len()]);
@@ -99,6 +116,58 @@ fn all_operations_on_threads() {
 #[test]
 fn all_operations_with_manual_progress() {
     all_operations(Progress::Manual);
+}
+
+#[test]
+fn a_context_with_a_token_encrypts_whatever_is_asked_for_but_rdma() {
+    let token = Token::generate().unwrap();
+    let here = secure_context(Progress::default(), &token);
+    let end = here.rc_queue_pair(&Settings::default()).unwrap();
+    assert_eq!(end.wire(), Wire::Sealed);
+    let rdma = Settings { wire: Wire::Rdma, ..Settings::default() };
+    let error = here.rc_queue_pair(&rdma).unwrap_err();
+    let is_clear = |error: &Error| {
+        matches!(error, Error::QueuePair(QueuePairError::ClearWire { wire: Wire::Rdma }))
+    };
+    assert!(is_clear(&error), "{error}");
+    let sealed = Settings { wire: Wire::Sealed, ..Settings::default() };
+    let error = context(Progress::default()).rc_queue_pair(&sealed).unwrap_err();
+    assert!(matches!(error, Error::QueuePair(QueuePairError::NoTrust)), "{error}");
+}
+
+#[test]
+fn an_end_with_a_token_and_one_without_refuse_each_other_in_words() {
+    let token = Token::generate().unwrap();
+    let secure = secure_context(Progress::default(), &token);
+    let secure = secure.rc_queue_pair(&Settings::default()).unwrap();
+    let clear = context(Progress::default()).rc_queue_pair(&Settings::default()).unwrap();
+    let [of_secure, of_clear] = [&secure, &clear].map(|end| end.info(Ipv4Addr::LOCALHOST.into()));
+    let error = secure.connect(&of_clear).unwrap_err().to_string();
+    assert!(error.contains("of an end in clear"), "{error}");
+    let error = clear.connect(&of_secure).unwrap_err().to_string();
+    assert!(error.contains("of an end that encrypts"), "{error}");
+    let error = secure.connect(&of_secure).unwrap_err().to_string();
+    assert!(error.contains("this end's own"), "{error}");
+    // Nothing has changed by it.
+    let other = secure.context().rc_queue_pair(&Settings::default()).unwrap();
+    secure.connect(&other.info(Ipv4Addr::LOCALHOST.into())).unwrap();
+}
+
+#[test]
+fn in_clear_nobody_off_this_host_is_spoken_to_unless_a_program_says_so() {
+    let far = "203.0.113.7".parse().unwrap();
+    let connect = |security| {
+        let config = ContextConfig { security, ..ContextConfig::default() };
+        let ends = [(); 2].map(|()| {
+            Context::new(config.clone()).unwrap().rc_queue_pair(&Settings::default()).unwrap()
+        });
+        ends[0].connect(&ends[1].info(far))
+    };
+    let error = connect(Security::FromEnvironment).unwrap_err();
+    let is_it =
+        matches!(&error, Error::QueuePair(QueuePairError::NobodyTrusted { peer }) if *peer == far);
+    assert!(is_it, "{error}");
+    connect(Security::Insecure).unwrap();
 }
 
 #[test]

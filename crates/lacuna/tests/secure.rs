@@ -4,7 +4,7 @@ use lacuna::datapath::{Fraction, Impair, Impairment, Loss, MemNetwork};
 use lacuna::trust::{Cipher, HostKey, Token, Trust};
 use lacuna::{
     Class, Classes, ConnectError, Connection, ConnectionConfig, Context, ContextConfig,
-    DatapathKind, Listener, Progress, QueuePairError, Security, Wrap,
+    DatapathKind, Listener, Progress, QueuePair, QueuePairError, Security, Wrap,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -163,17 +163,100 @@ fn classes_and_regions_of_an_encrypted_connection_are_encrypted_too() {
 #[test]
 fn what_would_be_in_clear_is_refused() {
     let here = context(token(), ContextConfig::default());
-    let refused = here.queue_pair(&ConnectionConfig::default()).unwrap_err();
+    let rdma = ConnectionConfig { wire: lacuna::Wire::Rdma, ..ConnectionConfig::default() };
+    let refused = here.queue_pair(&rdma).unwrap_err();
     assert!(matches!(refused, QueuePairError::ClearWire { .. }), "{refused}");
     let key = HostKey::generate().unwrap();
     let by_keys = context(Some(Trust::of_keys(&key, [key.public()])), ContextConfig::default());
     let refused = by_keys.datagram_queue_pair(&lacuna::datagram::Settings::default()).unwrap_err();
     assert!(refused.to_string().contains("give it a token"), "{refused}");
-    let config = ConnectionConfig { wire: lacuna::Wire::Rdma, ..ConnectionConfig::default() };
     let (listener, address) = listen(&here);
-    let refused = Connection::connect(&here, address, config).unwrap_err();
+    let refused = Connection::connect(&here, address, rdma).unwrap_err();
     assert!(refused.to_string().contains("wire short"), "{refused}");
     drop(listener);
+}
+
+#[test]
+fn queue_pairs_whose_infos_are_exchanged_need_a_token_where_everything_is_encrypted() {
+    let [own, other] = [(); 2].map(|()| HostKey::generate().unwrap());
+    let by_keys = Trust::of_keys(&own, [other.public()]);
+    let here = context(Some(by_keys), ContextConfig::default());
+    let refused = here.queue_pair(&ConnectionConfig::default()).unwrap_err().to_string();
+    assert!(refused.contains("need a token"), "{refused}");
+    let refused = here.rc_queue_pair(&lacuna::rc::Settings::default()).unwrap_err().to_string();
+    assert!(refused.contains("need a token"), "{refused}");
+}
+
+/// Two queue pairs of contexts with these tokens, connected by their infos, one of which `change`s on the way.
+fn exchanged(
+    trusts: [Option<Trust>; 2],
+    config: ContextConfig,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> [QueuePair; 2] {
+    let ends = trusts.map(|trust| {
+        context(trust, config.clone()).queue_pair(&ConnectionConfig::default()).unwrap()
+    });
+    let mut infos = ends.each_ref().map(|end| end.info(LOCALHOST));
+    change(&mut infos[0]);
+    ends[0].connect(&infos[1]).unwrap();
+    ends[1].connect(&infos[0]).unwrap();
+    ends
+}
+
+#[test]
+fn messages_arrive_between_queue_pairs_whose_infos_are_exchanged() {
+    for config in [
+        ContextConfig { wrap: Some(lossy()), ..ContextConfig::default() },
+        ContextConfig { channels: 3, ..ContextConfig::default() },
+    ] {
+        let trust = token();
+        let [a, b] = exchanged([trust.clone(), trust], config, |_| ());
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            for len in [0, 1, 5000, 2_000_001] {
+                let receive = to.post_recv(vec![0; len]).unwrap();
+                from.send(bytes(len, 9), None).unwrap();
+                receive.wait(LONG).unwrap();
+                assert!(receive.complete().buffer == bytes(len, 9), "{len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_another_token_or_a_changed_info_packets_do_not_open() {
+    let one = token();
+    // The last bytes are of the nonce; the report policy has a field behind it in none of these.
+    let flip: fn(&mut Vec<u8>) = |info| *info.last_mut().unwrap() ^= 1;
+    let keep: fn(&mut Vec<u8>) = |_| ();
+    for (trusts, change) in [([one.clone(), token()], keep), ([one.clone(), one], flip)] {
+        let [a, b] = exchanged(trusts, ContextConfig::default(), change);
+        let receive = b.post_recv(vec![0; 100]).unwrap();
+        let send = a.send(bytes(100, 1), None).unwrap();
+        let refused = |end: &QueuePair| {
+            let stats = end.context().stats();
+            stats.rejected.get("forged").copied().unwrap_or(0)
+        };
+        while refused(&a) == 0 || refused(&b) == 0 {
+            thread::yield_now();
+        }
+        assert!(receive.wait(Duration::ZERO).is_err(), "nothing was placed");
+        assert_eq!(a.stats().channels.iter().map(|channel| channel.packets).sum::<u64>(), 0);
+        drop(send);
+    }
+}
+
+#[test]
+fn an_info_with_a_nonce_and_one_without_do_not_fit() {
+    let secure = context(token(), ContextConfig::default());
+    let secure = secure.queue_pair(&ConnectionConfig::default()).unwrap();
+    let clear = context(None, ContextConfig::default());
+    let clear = clear.queue_pair(&ConnectionConfig::default()).unwrap();
+    let refused = secure.connect(&clear.info(LOCALHOST)).unwrap_err();
+    assert!(matches!(refused, QueuePairError::PeerInClear), "{refused}");
+    let refused = clear.connect(&secure.info(LOCALHOST)).unwrap_err();
+    assert!(matches!(refused, QueuePairError::PeerEncrypts), "{refused}");
+    let refused = secure.connect(&secure.info(LOCALHOST)).unwrap_err();
+    assert!(matches!(refused, QueuePairError::OwnInfo), "{refused}");
 }
 
 #[test]

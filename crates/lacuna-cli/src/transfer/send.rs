@@ -43,7 +43,7 @@ fn send(args: &SendArgs, paths: &[PathBuf], to: To, output: Output) -> Result<()
     let route = match to {
         To::Ssh(Place { login, path: folder }) => {
             let want = Want::Receive { folder, overwrite: args.ssh.overwrite };
-            Route::Ssh(args.far(login, want, output)?)
+            Route::Ssh(Box::new(args.far(login, want, output)?))
         }
         To::Listener { address, .. } => Route::Listener(address),
     };
@@ -101,7 +101,7 @@ fn send(args: &SendArgs, paths: &[PathBuf], to: To, output: Output) -> Result<()
 enum Route {
     /// At this HOST:PORT.
     Listener(String),
-    Ssh(Far),
+    Ssh(Box<Far>),
 }
 
 fn sockets(args: &SendArgs, capture: &Capture) -> ContextConfig {

@@ -61,6 +61,7 @@ pub fn info_of(config: &QpConfig, channels: Vec<SocketAddr>) -> QpInfo {
         channels,
         code: code_info(geometry),
         seal: geometry.seal,
+        nonce: None,
         reports: config.controller.report_policy().to_peer(),
     }
 }

@@ -39,13 +39,15 @@ pub enum InfoField {
     Code = 13,
     /// [`QpInfo::seal`]; only there if it is not the default.
     Seal = 14,
+    /// [`QpInfo::nonce`]; only there if packets are encrypted.
+    Nonce = 15,
     /// [`QpInfo::reports`]; only there if it is not the default. Readers may skip it.
     Reports = SKIPPABLE | 1,
 }
 
 impl InfoField {
     /// Every field, in the order of tags.
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::QueuePair,
         Self::Rkey,
         Self::Qkey,
@@ -60,13 +62,14 @@ impl InfoField {
         Self::Channels,
         Self::Code,
         Self::Seal,
+        Self::Nonce,
         Self::Reports,
     ];
 
     /// Index of the field's value, the same as in [`InfoField::ALL`].
     pub(super) const fn index(self) -> usize {
         match self {
-            Self::Reports => Self::Seal as usize,
+            Self::Reports => Self::Nonce as usize,
             _ => self as usize - 1,
         }
     }
@@ -95,6 +98,7 @@ impl InfoField {
             Self::Channels => "channels",
             Self::Code => "code",
             Self::Seal => "seal",
+            Self::Nonce => "nonce",
             Self::Reports => "reports",
         }
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Fields may come in any order, each at most once. All are required, except the erasure code, the
-//! seal and the report policy, which are there if they are not the default. An unknown tag is skipped if its
+//! seal, the nonce and the report policy, which are there if they are not the default. An unknown tag is skipped if its
 //! high bit is set, else it is an error: a later version sets the bit on fields that an earlier one
 //! may ignore. The whole is at most [`QpInfo::BYTES_MAX`] long.
 //!
@@ -18,7 +18,7 @@ mod error;
 
 pub use error::{InfoError, InfoField};
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use crate::{
@@ -42,8 +42,10 @@ const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
 /// Family, port and an IPv6 address.
 const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
-/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1 + 1, and the reports.
-const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1 + 1 + ReportsInfo::BYTES;
+/// Bytes of the number from which the keys of a queue pair's packets follow: so many that two ends never draw the same.
+pub const NONCE_BYTES: usize = 16;
+/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1 + 1, the nonce, and the reports.
+const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1 + 1 + NONCE_BYTES + ReportsInfo::BYTES;
 /// The longest description that this version writes.
 const EMITTED_BYTES_MAX: usize = HEADER_BYTES
     + InfoField::ALL.len() * FIELD_HEADER_BYTES
@@ -82,6 +84,9 @@ pub struct QpInfo {
     pub code: Option<CodeInfo>,
     /// The trailer of its data packets, and with it their form.
     pub seal: Seal,
+    /// A number that no other queue pair has, from which the keys of its packets follow; `None` if they are in clear,
+    /// or keys are agreed on elsewhere.
+    pub nonce: Option<[u8; NONCE_BYTES]>,
     /// When the peer must report, if not as by default.
     pub reports: Option<ReportsInfo>,
 }
@@ -191,6 +196,7 @@ impl QpInfo {
             let is_there = match field {
                 InfoField::Code => self.code.is_some(),
                 InfoField::Seal => self.seal != Seal::default(),
+                InfoField::Nonce => self.nonce.is_some(),
                 InfoField::Reports => self.reports.is_some(),
                 _ => true,
             };
@@ -217,6 +223,7 @@ impl QpInfo {
                 }
                 InfoField::Code => self.code.into_iter().for_each(|code| code.emit(&mut out)),
                 InfoField::Seal => out.push(self.seal as u8),
+                InfoField::Nonce => out.extend(self.nonce.iter().flatten()),
                 InfoField::Reports => {
                     self.reports.into_iter().for_each(|reports| reports.emit(&mut out));
                 }
@@ -226,6 +233,18 @@ impl QpInfo {
         set_length(&mut out, HEADER_BYTES - 2, HEADER_BYTES);
         debug_assert!(out.len() <= EMITTED_BYTES_MAX);
         out
+    }
+
+    /// What both ends must know alike for their packets to open: all of it but the addresses, which a translator may
+    /// change, the credit, which changes with time, and the nonce, which has a place of its own.
+    ///
+    /// # Panics
+    /// As [`emit`](Self::emit).
+    #[must_use]
+    pub fn agreed_bytes(&self) -> Vec<u8> {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let channels = vec![nowhere; self.channels.len()];
+        Self { channels, credit_bytes: 0, nonce: None, ..self.clone() }.emit()
     }
 
     /// Decodes a whole description.
@@ -258,6 +277,10 @@ impl QpInfo {
             seal: match fields.values[F::Seal.index()] {
                 None => Seal::default(),
                 Some(_) => SEALS[usize::from(fields.u8(F::Seal, 0..=SEALS.len() as u8 - 1)?)].seal,
+            },
+            nonce: match fields.values[F::Nonce.index()] {
+                None => None,
+                Some(_) => Some(fields.array(F::Nonce)?),
             },
             reports: match fields.values[F::Reports.index()] {
                 None => None,

@@ -18,6 +18,7 @@ fn info() -> QpInfo {
         channels: vec!["192.0.2.1:4791".parse().unwrap(), "[2001:db8::2]:4792".parse().unwrap()],
         code: None,
         seal: Seal::Crc32c,
+        nonce: None,
         reports: None,
     }
 }
@@ -88,9 +89,36 @@ fn the_longest_description_is_as_long_as_reckoned() {
     let address = "[2001:db8::2]:4792".parse().unwrap();
     let channels = vec![address; CHANNELS_MAX];
     let code = Some(CODE);
-    let info = QpInfo { channels, code, seal: Seal::Icrc, reports: Some(REPORTS), ..info() };
+    let (nonce, reports) = (Some([0xA5; NONCE_BYTES]), Some(REPORTS));
+    let info = QpInfo { channels, code, seal: Seal::Aead, nonce, reports, ..info() };
     assert_eq!(info.emit().len(), EMITTED_BYTES_MAX);
     assert_eq!(QpInfo::parse(&info.emit()), Ok(info));
+}
+
+#[test]
+fn a_nonce_is_there_if_packets_are_encrypted_and_no_reader_skips_it() {
+    let nonce = *b"0123456789abcdef";
+    let sealed = QpInfo { seal: Seal::Aead, nonce: Some(nonce), ..info() };
+    let bytes = sealed.emit();
+    assert!(bytes.windows(20).any(|field| field == [&[0, 15, 0, 16], &nonce[..]].concat()));
+    assert_eq!(QpInfo::parse(&bytes), Ok(sealed));
+    assert_eq!(InfoField::Nonce.tag() & SKIPPABLE, 0);
+}
+
+#[test]
+fn addresses_and_credit_may_change_on_the_way_without_another_agreement_and_nothing_else_may() {
+    let moved = vec!["[::1]:1".parse().unwrap(); 2];
+    let agreed = info().agreed_bytes();
+    assert_eq!(QpInfo { channels: moved, credit_bytes: 1, ..info() }.agreed_bytes(), agreed);
+    for other in [
+        QpInfo { queue_pair: 8, ..info() },
+        QpInfo { rkey: 0, ..info() },
+        QpInfo { first_psn: 1, ..info() },
+        QpInfo { channels: info().channels[..1].to_vec(), ..info() },
+        QpInfo { reports: Some(REPORTS), ..info() },
+    ] {
+        assert_ne!(other.agreed_bytes(), agreed);
+    }
 }
 
 #[test]
@@ -176,8 +204,8 @@ fn values_out_of_range_name_the_field() {
 
 #[test]
 fn values_of_the_wrong_size_name_the_field() {
-    use InfoField::{Code, Reports};
-    let is_optional = |field: &InfoField| matches!(field, Code | InfoField::Seal | Reports);
+    use InfoField::{Code, Nonce, Reports};
+    let is_optional = |field: &InfoField| matches!(field, Code | InfoField::Seal | Nonce | Reports);
     for field in InfoField::ALL.into_iter().filter(|field| !is_optional(field)) {
         let error = parse_with(field, &[4; 2]).unwrap_err();
         assert_eq!(error, InfoError::Length { field, found: 2 });

@@ -234,9 +234,9 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
         (Qpn::QUEUE_PAIR_MIN..=Qpn::QUEUE_PAIR_MAX, any::<u32>(), any::<u32>()),
         (1..=65_468u32, 1..=u32::MAX, any_split(), 1..=8u8, 1..=u32::MAX),
         (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX), option::of(code)),
-        (option::of(reports), 0..SEALS.len()),
+        (option::of(reports), option::of(any::<[u8; 16]>()), 0..SEALS.len()),
     )
-        .prop_map(|((queue_pair, rkey, qkey), sizes, last, (reports, seal))| QpInfo {
+        .prop_map(|((queue_pair, rkey, qkey), sizes, last, (reports, nonce, seal))| QpInfo {
             queue_pair,
             rkey,
             qkey,
@@ -251,6 +251,7 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
             channels: last.3,
             code: last.4,
             seal: SEALS[seal].seal,
+            nonce,
             reports,
         })
 }

@@ -12,7 +12,7 @@ use lacuna_proto::handshake::info_of;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::Peer;
 use lacuna_secure::SECRET_BYTES;
-use lacuna_wire::QpInfo;
+use lacuna_wire::{QpInfo, Seal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
@@ -55,7 +55,7 @@ impl Host {
         let keys = Keys::random().unwrap();
         let qkey = keys.qkey;
         let machine = |number| Machine::Sdr(new_qp(number, config, geometry, &keys, 1 << 18));
-        self.roster.open(qkey, machine).unwrap()
+        self.roster.open_sealed(qkey, Seal::default(), machine).unwrap()
     }
 
     fn connect(&self, shared: &Shared, info: &[u8]) {

@@ -202,7 +202,19 @@ pub(super) fn start_line(args: &ClientArgs, session: &Connection) -> String {
         1 => "reliable connection".to_owned(),
         count => format!("{count} reliable connections"),
     };
-    format!("{connections}, {repair}, {mtu_bytes} bytes a packet{shim}")
+    let wire = match wire(session) {
+        Wire::Sealed => ", wire sealed",
+        Wire::Short | Wire::Rdma => "",
+    };
+    format!("{connections}, {repair}, {mtu_bytes} bytes a packet{wire}{shim}")
+}
+
+/// The form of packets: the session's context has a token, or none, for all that it makes.
+fn wire(session: &Connection) -> Wire {
+    match session.chosen().wire == Wire::Sealed.name() {
+        true => Wire::Sealed,
+        false => Wire::Rdma,
+    }
 }
 
 /// What the report says of the connection.
@@ -218,7 +230,7 @@ pub(super) fn facts(
         channels: 1,
         chunk_bytes: mtu_bytes.into(),
         mtu_bytes,
-        wire: Wire::Rdma.name(),
+        wire: wire(session).name(),
         payload_bytes_max: mtu_bytes,
         refused_packets,
         sent: sent(stats),
