@@ -4,7 +4,7 @@
 
 use crate::interrupt;
 use lacuna::datapath::limit::{Limit, Said};
-use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, SendError};
+use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, SecretError, SendError};
 use lacuna_service::thread::ThreadError;
 use lacuna_service::{AcceptError, Blames, Fault, ListenError, LookUpError, Purpose, ReachError};
 use serde::Serialize;
@@ -135,6 +135,17 @@ impl From<QueuePairError> for Failure {
 impl From<ContextError> for Failure {
     fn from(error: ContextError) -> Self {
         Self::of(&error)
+    }
+}
+
+impl From<SecretError> for Failure {
+    fn from(error: SecretError) -> Self {
+        match error {
+            SecretError::Context(error) => error.into(),
+            SecretError::NoToken | SecretError::NobodyTrusted { .. } => {
+                Self::Usage(error.to_string())
+            }
+        }
     }
 }
 

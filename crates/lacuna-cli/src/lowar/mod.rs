@@ -7,11 +7,13 @@
 mod interface;
 mod outbox;
 mod report;
+mod sealed;
 mod syscall;
 mod tunnel;
 
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, conclude};
+use crate::trust::{self, TrustArgs};
 use crate::{address, interrupt, units};
 use clap::{Args, Subcommand};
 use interface::{Frame, Interface};
@@ -33,8 +35,9 @@ Examples:
                                      more repairs, and the round trip if it is known
   lacuna lowar gateway --local eth1 --remote eth0 --shim auto
                                      as many repairs as losses need: the far end says how many
-  lacuna lowar gateway --local eth1 --remote site-b.example.org
-                                     a tunnel: at the other site the same with this one's name
+  lacuna lowar gateway --local eth1 --remote site-b.example.org --token cluster.token
+                                     an encrypted tunnel: at the other site the same with this
+                                     one's name; lacuna key token makes the token
 
 Rights: CAP_NET_RAW, for packet sockets; root has it. It is enough to say, once,
   setcap cap_net_raw+ep $(which lacuna)
@@ -62,7 +65,7 @@ enum LowarCommand {
 /// that come. Hosts are not changed and need not know. A frame that it does not understand passes
 /// unchanged, and a gateway may start and end at any time.
 #[derive(Debug, Args)]
-#[command(arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(arg_required_else_help = true, after_help = EXAMPLES, after_long_help = [EXAMPLES, trust::HELP].join("\n\n"))]
 struct GatewayArgs {
     /// Interface of the local network
     #[arg(long, value_name = "IF")]
@@ -89,6 +92,9 @@ struct GatewayArgs {
     /// End after this time
     #[arg(long, value_name = "TIME", value_parser = units::some_duration)]
     time: Option<Duration>,
+    /// Of a tunnel.
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// How packets are protected.
@@ -141,11 +147,10 @@ pub(crate) fn run(args: &LowarArgs, output: Output) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{text}; use two interfaces")));
     }
     let mut local = Interface::open(&args.local)?;
-    let mut remote = Remote::open(args)?;
+    let mut remote = Remote::open(args, output)?;
     interrupt::install()?;
     let mut seed = [0; 8];
-    getrandom::fill(&mut seed)
-        .map_err(|error| Failure::Local(format!("no random numbers: {error}")))?;
+    getrandom::fill(&mut seed).map_err(no_random_numbers)?;
     let config = Config {
         caps_short_blocks: args.cap_short,
         round_trip_ns: args.rtt.map(|rtt| rtt.as_nanos() as u64),
@@ -174,6 +179,10 @@ pub(crate) fn run(args: &LowarArgs, output: Output) -> Result<(), Failure> {
     conclude(ended, told)
 }
 
+fn no_random_numbers(error: getrandom::Error) -> Failure {
+    Failure::Local(format!("no random numbers: {error}"))
+}
+
 /// The side of the path.
 #[derive(Debug)]
 enum Remote {
@@ -182,7 +191,7 @@ enum Remote {
 }
 
 impl Remote {
-    fn open(args: &GatewayArgs) -> Result<Self, Failure> {
+    fn open(args: &GatewayArgs, output: Output) -> Result<Self, Failure> {
         let text = &args.remote;
         // What is no interface here has to be a host.
         let is_interface = !text.contains([':', '.'])
@@ -198,6 +207,11 @@ impl Remote {
                 let text = format!("--listen is for a tunnel, and {text} is an interface");
                 return Err(Failure::Usage(text));
             }
+            if args.trust.is_set() {
+                let text =
+                    format!("--token and --insecure are for a tunnel, and {text} is an interface");
+                return Err(Failure::Usage(text));
+            }
             return Interface::open(text).map(Self::Interface);
         }
         let host = address::to(text, tunnel::PORT).map_err(Failure::Usage)?;
@@ -210,20 +224,27 @@ impl Remote {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, tunnel::PORT).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, tunnel::PORT).into(),
         });
-        Tunnel::open(listen, peer).map(Self::Tunnel)
+        let security = args.trust.security(output)?;
+        let secret = security.secret_towards(peer.ip(), b"gateway tunnel")?;
+        Tunnel::open(listen, peer, secret).map(Self::Tunnel)
     }
 
     fn describe(&self) -> String {
         match self {
             Self::Interface(interface) => interface.name().to_owned(),
-            Self::Tunnel(tunnel) => format!("a tunnel to {}", tunnel.peer()),
+            Self::Tunnel(tunnel) => {
+                let kind =
+                    if tunnel.sealed().is_some() { "encrypted tunnel" } else { "tunnel in clear" };
+                let article = if tunnel.sealed().is_some() { "an" } else { "a" };
+                format!("{article} {kind} to {}", tunnel.peer())
+            }
         }
     }
 
     fn frame_bytes_max(&self) -> usize {
         match self {
             Self::Interface(interface) => interface.frame_bytes_max(),
-            Self::Tunnel(_) => Tunnel::frame_bytes_max(),
+            Self::Tunnel(tunnel) => tunnel.frame_bytes_max(),
         }
     }
 
@@ -234,17 +255,30 @@ impl Remote {
         }
     }
 
-    fn receive(&mut self, take: &mut dyn FnMut(Frame<'_>)) -> Result<bool, Failure> {
+    fn receive(&mut self, now_ns: u64, take: &mut dyn FnMut(Frame<'_>)) -> Result<bool, Failure> {
         match self {
             Self::Interface(interface) => interface.receive(take),
-            Self::Tunnel(tunnel) => Ok(tunnel.receive(take)),
+            Self::Tunnel(tunnel) => Ok(tunnel.receive(now_ns, take)),
         }
     }
 
-    fn send(&mut self, outbox: &mut Outbox) {
+    fn send(&mut self, now_ns: u64, outbox: &mut Outbox) {
         match self {
             Self::Interface(interface) => interface.send(outbox),
-            Self::Tunnel(tunnel) => tunnel.send(outbox),
+            Self::Tunnel(tunnel) => tunnel.send(now_ns, outbox),
+        }
+    }
+
+    fn on_timeout(&mut self, now_ns: u64) {
+        if let Self::Tunnel(tunnel) = self {
+            tunnel.on_timeout(now_ns);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        match self {
+            Self::Interface(_) => None,
+            Self::Tunnel(tunnel) => tunnel.poll_timeout(),
         }
     }
 
@@ -301,14 +335,15 @@ impl Service {
                 }
                 gateway.on_local(now_ns, frame.bytes, &mut |frame| to_remote.push(frame));
             })?;
-            remote.send(to_remote);
-            is_busy |= remote.receive(&mut |frame| {
+            remote.send(now_ns, to_remote);
+            is_busy |= remote.receive(now_ns, &mut |frame| {
                 if frame.is_joined {
                     *joined_frames += 1;
                     return to_local.push_with(frame.bytes, frame.offload);
                 }
                 gateway.on_remote(now_ns, frame.bytes, &mut |frame| to_local.push(frame));
             })?;
+            remote.on_timeout(now_ns);
             gateway.on_timeout(now_ns, &mut |frame| to_local.push(frame));
             local.send(to_local);
             progress.tell(now_ns, gateway);
@@ -317,7 +352,8 @@ impl Service {
 
     /// Waits until a frame may be there, or a gap's time is over.
     fn wait(&self, local: &Interface, remote: &Remote) {
-        let due = self.gateway.poll_timeout().map(|due_ns| due_ns.saturating_sub(self.now_ns()));
+        let due = [self.gateway.poll_timeout(), remote.poll_timeout()].into_iter().flatten().min();
+        let due = due.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
         let wait = due.map_or(interrupt::POLL_INTERVAL, Duration::from_nanos);
         let wait = wait.min(interrupt::POLL_INTERVAL);
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
@@ -367,12 +403,17 @@ mod tests {
             rtt: None,
             listen: None,
             time: None,
+            trust: TrustArgs::default(),
         };
-        let error = Remote::open(&args).unwrap_err().to_string();
+        let open = |args: &GatewayArgs| {
+            let output = Output { json: false, quiet: true };
+            Remote::open(args, output).unwrap_err().to_string()
+        };
+        let error = open(&args);
         assert!(error.contains("neither an interface"), "{error}");
         let listen = Some(([0, 0, 0, 0], 0).into());
         let args = GatewayArgs { remote: "lo".to_owned(), listen, ..args };
-        let error = Remote::open(&args).unwrap_err().to_string();
+        let error = open(&args);
         assert!(error.contains("--listen is for a tunnel"), "{error}");
     }
 }

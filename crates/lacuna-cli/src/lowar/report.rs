@@ -1,6 +1,7 @@
 //! What a gateway tells: a line at its start, one while it runs, and its counters at the end.
 
 use super::interface::Interface;
+use super::tunnel::Tunnel;
 use super::{Remote, Service, Shim};
 use crate::failure::Ending;
 use crate::output::Output;
@@ -103,8 +104,88 @@ pub(super) struct GatewayResult {
     remote_send_drops: u64,
     /// Datagrams of the peer that were of no tunnel, or of another version.
     strange_datagrams: u64,
+    /// Of a tunnel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tunnel: Option<TunnelCounts>,
     #[serde(flatten)]
     ending: Ending,
+}
+
+/// What became of a tunnel's datagrams.
+#[derive(Debug, Serialize)]
+struct TunnelCounts {
+    /// `sealed` if it is encrypted, `clear` if not.
+    wire: &'static str,
+    #[serde(flatten)]
+    sealed: Option<SealedCounts>,
+}
+
+/// The same of an encrypted one.
+#[derive(Debug, Serialize)]
+struct SealedCounts {
+    /// How often keys were agreed on: once, and each time that the far gateway starts again.
+    sessions: u64,
+    hellos_sent: u64,
+    hellos_came: u64,
+    /// Of somebody without the token, or damaged.
+    hellos_forged: u64,
+    hellos_reflected: u64,
+    hellos_stale: u64,
+    hellos_ignored: u64,
+    frames_opened: u64,
+    /// Frames for the path that were dropped because there were no keys.
+    frames_without_keys: u64,
+    datagrams_forged: u64,
+    datagrams_repeated: u64,
+    datagrams_outdated: u64,
+    datagrams_of_other_sessions: u64,
+    datagrams_in_clear: u64,
+}
+
+impl TunnelCounts {
+    fn of(tunnel: &Tunnel) -> Self {
+        let Some(sealed) = tunnel.sealed() else { return Self { wire: "clear", sealed: None } };
+        let counters = sealed.counters();
+        let sealed = SealedCounts {
+            sessions: counters.sessions,
+            hellos_sent: counters.hellos_sent,
+            hellos_came: counters.hellos_came,
+            hellos_forged: counters.hellos_forged,
+            hellos_reflected: counters.hellos_reflected,
+            hellos_stale: counters.hellos_stale,
+            hellos_ignored: counters.hellos_ignored,
+            frames_opened: counters.frames_opened,
+            frames_without_keys: sealed.unsealed,
+            datagrams_forged: counters.forged,
+            datagrams_repeated: counters.repeated,
+            datagrams_outdated: counters.outdated,
+            datagrams_of_other_sessions: counters.other_session,
+            datagrams_in_clear: tunnel.in_clear,
+        };
+        Self { wire: "sealed", sealed: Some(sealed) }
+    }
+}
+
+impl SealedCounts {
+    /// A line for people.
+    fn text(&self) -> String {
+        let refused = self.datagrams_forged
+            + self.datagrams_repeated
+            + self.datagrams_outdated
+            + self.datagrams_of_other_sessions
+            + self.hellos_forged;
+        let mut text = format!(
+            "encrypted: keys agreed on {} times, {} frames dropped without keys, {refused} datagrams refused",
+            self.sessions, self.frames_without_keys
+        );
+        if self.sessions == 0 && self.hellos_forged > 0 {
+            text += "; the far gateway has another token";
+        }
+        if self.datagrams_in_clear > 0 {
+            text += &format!(", {} that were in clear", self.datagrams_in_clear);
+        }
+        text
+    }
 }
 
 impl GatewayResult {
@@ -118,7 +199,14 @@ impl GatewayResult {
         let received = counters.received;
         let (remote_receive_drops, remote_send_drops, strange_datagrams) = match remote {
             Remote::Interface(interface) => (interface.receive_drops, interface.send_drops, 0),
-            Remote::Tunnel(tunnel) => (0, tunnel.send_drops, tunnel.strange),
+            Remote::Tunnel(tunnel) => {
+                let others = tunnel.sealed().map_or(0, |sealed| sealed.counters().strange);
+                (0, tunnel.send_drops, tunnel.strange + others)
+            }
+        };
+        let tunnel = match remote {
+            Remote::Interface(_) => None,
+            Remote::Tunnel(tunnel) => Some(TunnelCounts::of(tunnel)),
         };
         Self {
             seconds: service.started.elapsed().as_secs_f64(),
@@ -163,6 +251,7 @@ impl GatewayResult {
             local_send_drops: local.send_drops,
             remote_send_drops,
             strange_datagrams,
+            tunnel,
             ending,
         }
     }
@@ -193,6 +282,9 @@ impl GatewayResult {
                 "\nthe far gateway was asked for other repairs {} times, and asked {} times, {} of them granted",
                 self.requests_sent, self.requests_received, self.requests_granted
             );
+        }
+        if let Some(sealed) = self.tunnel.as_ref().and_then(|tunnel| tunnel.sealed.as_ref()) {
+            text += &format!("\n{}", sealed.text());
         }
         if let Some(reason) = &self.strength_reason {
             text += &format!("\nchosen {reason}");

@@ -269,10 +269,10 @@ impl Peering {
         if self.candidate.as_ref().is_some_and(|candidate| is_of(&candidate.session)) {
             // It has not heard this end's answer, or nothing of the session.
             if self.may_answer(now_ns) {
-                if !is_fresh {
-                    self.say_hello(ANSWER, nonce);
+                match is_fresh {
+                    true => self.say_nothing(now_ns),
+                    false => self.say_hello(ANSWER, nonce),
                 }
-                self.say_nothing(now_ns);
             }
         } else if self.current.as_ref().is_some_and(is_of) {
             // It has heard nothing of the session; or this is a copy.
