@@ -80,6 +80,8 @@ fn is_this_host(to: SocketAddr) -> bool {
     from.is_ok_and(|from| from.ip() == to.ip())
 }
 
+const _: () = assert!(NONCE_BYTES == lacuna_secure::exchange::NONCE_BYTES);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +94,3 @@ mod tests {
         assert!(!is_this_host(read("[2001:db8::7]:9")));
     }
 }
-
-const _: () = assert!(NONCE_BYTES == lacuna_secure::exchange::NONCE_BYTES);
