@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 const CHANNELS: u8 = 2;
 /// So few that keys are replaced all the time.
-const LIMITS: Limits = Limits { packets: 5, bytes: 600, ns: 50 };
+const LIMITS: Limits = Limits { packets: 5, packets_max: 1 << 23, bytes: 600, ns: 50 };
 
 /// Two ends, and somebody on the path who keeps every packet, changes what he likes, and delivers it anywhere and again. Each
 /// two bytes are an operation. Whatever they say: what is opened was sealed by the other end for this channel, has not
