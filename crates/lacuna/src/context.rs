@@ -420,6 +420,10 @@ impl Context {
 
     /// Steps datagram queue pairs once; whether there was anything to do.
     fn step_datagrams(&self) -> bool {
+        if self.is_inherited() {
+            // Of the process that was forked, which goes on with the same numbers.
+            return false;
+        }
         let all: Vec<_> = lock(&self.inner.datagrams).iter().filter_map(Weak::upgrade).collect();
         let mut worked = false;
         for shared in all {

@@ -624,13 +624,14 @@ impl QueuePair {
     ) -> Option<T> {
         let shared = &*self.owner.shared;
         let deadline_ns = after(shared.clock.now_ns(), timeout);
+        let is_inherited = self.owner.context.is_inherited();
         let mut endpoint = shared.lock();
         loop {
             if let Some(found) = poll(&mut endpoint) {
                 return Some(found);
             }
             let left = shared.clock.until(deadline_ns);
-            if left.is_zero() {
+            if left.is_zero() || is_inherited {
                 return None;
             }
             match &shared.manual {
@@ -655,9 +656,10 @@ impl QueuePair {
         }
     }
 
-    /// Makes progress once, if nothing else does; whether there was something to do.
+    /// Makes progress once, if nothing else does; whether there was something to do. There is none in a process that has
+    /// it from another one by a fork: both would seal packets with the same numbers.
     pub fn progress(&self) -> bool {
-        self.owner.shared.progress()
+        !self.owner.context.is_inherited() && self.owner.shared.progress()
     }
 
     /// A snapshot of the counters.

@@ -257,3 +257,60 @@ fn a_packet_is_no_longer_than_was_asked_for_and_shows_nothing_of_its_message() {
     inbox.read(0, &mut bytes).unwrap();
     assert!(bytes == data);
 }
+
+/// Bytes per second that come by unreliable Sends.
+fn rate(security: &Security, reliable: bool) -> f64 {
+    const LEN: u64 = 1 << 18;
+    let open = || {
+        let config = ContextConfig { security: security.clone(), ..ContextConfig::default() };
+        let settings = if reliable { self::reliable() } else { Settings::default() };
+        let settings = Settings { bind: Ipv4Addr::LOCALHOST.into(), ..settings };
+        Context::new(config).unwrap().datagram_queue_pair(&settings).unwrap()
+    };
+    let [near, far] = [open(), open()];
+    let peer = near.peer(far.local_addr()).unwrap();
+    let inbox = register(&far, vec![0; 64 * LEN as usize]);
+    let post = |id: u64| {
+        let into = inbox.slice(id * LEN..(id + 1) * LEN).unwrap();
+        far.post_recv(RecvWork { id, into }).unwrap();
+    };
+    (0..64).for_each(post);
+    let data = Arc::new(pattern(LEN as usize));
+    let send = || {
+        let data = lacuna::SendBuffer::new(data.clone());
+        near.post_send(SendWork::new(1, peer, Verb::Send { data })).unwrap();
+    };
+    (0..8).for_each(|_| send());
+    let (mut begin, mut bytes) = (None, 0);
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        while near.poll().is_some() {
+            send();
+        }
+        while let Some(done) = far.wait(Duration::from_micros(50)) {
+            begin.get_or_insert_with(Instant::now);
+            bytes += done.bytes;
+            post(done.id);
+        }
+    }
+    bytes as f64 / begin.map_or(f64::MAX, |begin| begin.elapsed().as_secs_f64())
+}
+
+#[test]
+#[ignore = "a measurement: prints rates; run it alone"]
+fn rates_in_clear_and_sealed() {
+    for reliable in [false, true] {
+        let sealed = Security::Keys(token());
+        let mut rates = [0.0, 0.0];
+        for _ in 0..5 {
+            for (sum, security) in rates.iter_mut().zip([&Security::Insecure, &sealed]) {
+                *sum += rate(security, reliable) * 8.0 / 5e9;
+            }
+        }
+        let [clear, sealed] = rates;
+        println!(
+            "reliable {reliable}: clear {clear:.2} Gbit/s, sealed {sealed:.2}, ratio {:.2}",
+            sealed / clear
+        );
+    }
+}
