@@ -26,6 +26,9 @@
 //! | `keys` | numbers, keys and windows of one direction |
 //! | `hello` | the two packets that make an association |
 //! | `asking` | hellos that wait for their answers |
+//! | `marks` | group packets of the last second, for who hears of a sender by them |
+//! | `peers` | how peers come, go and rest |
+//! | `opener`, `stats` | opening, without the keyring; counters |
 //!
 //! Invariants: a key never seals two packets with one number; nothing but counters, and hellos that are bounded, follows
 //! from a packet that did not open; each table has a bound.
@@ -33,6 +36,10 @@
 mod asking;
 mod hello;
 mod keys;
+mod marks;
+mod opener;
+mod peers;
+mod stats;
 
 use crate::cipher::Cipher;
 use crate::schedule::Secret;
@@ -41,6 +48,9 @@ use asking::{Asking, Due, Standing};
 use core::net::SocketAddr;
 use hello::{ANSWER, Greeting, HELLO, Stamp, What};
 pub use keys::{Receiving, Sealer, Sending};
+use marks::Marks;
+pub use opener::{OpenError, Opener};
+pub use stats::KeyringStats;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -63,18 +73,6 @@ const PENDING_MAX: usize = 1024;
 const OUT_MAX: usize = 4096;
 /// A known peer is asked at most so often because of packets that do not open.
 const ASK_NS: u64 = 1_000_000_000;
-/// Peers' ciphers go when they were not used for this long, or a little longer.
-const REST_NS: u64 = 10_000_000_000;
-/// So many steps go once through all peers in that time: of a million, each looks at 20,000.
-const REST_STEPS: u64 = 50;
-/// Group packets as old as this are taken by a receiver that asks for the first time.
-const RECENT_NS: u64 = 1_000_000_000;
-/// Less than that by the time for which an end may not have looked at its clock.
-const SLACK_NS: u64 = 10_000_000;
-/// How exactly that is known.
-const MARK_NS: u64 = RECENT_NS / 16;
-const MARKS_MAX: usize = 17;
-
 type Id = [u8; ID_BYTES];
 type Nonce = [u8; 16];
 type Identity = [u8; 16];
@@ -105,79 +103,6 @@ pub struct KeyringConfig {
     pub limits: Limits,
     /// Peers with associations at a time; those that were not used lately go for others.
     pub peers_max: usize,
-}
-
-/// A packet that is not to be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Shorter than any that is sealed.
-    #[error("a packet of {found} bytes, at least {} are needed", HEAD_BYTES + TAIL_BYTES)]
-    TooShort {
-        /// Its length.
-        found: usize,
-    },
-    /// By no association that is known at its address: of a peer that is new, or has begun anew, or of nobody.
-    #[error("sealed by keys that are not known")]
-    Unknown,
-    /// No packet of data. It may be a hello or an answer ([`Keyring::on_unopened`]).
-    #[error("not a packet of data")]
-    Kind,
-    /// It came before, or is too old for that to be known.
-    #[error("packet {number} came before, or is too late")]
-    Repeated {
-        /// Its number.
-        number: u64,
-    },
-    /// The tag is wrong: damaged, or made by somebody else.
-    #[error("not sealed by the peer")]
-    Forged,
-    /// So many packets were forged that the keys are given up (RFC 9001, 6.6).
-    #[error("{failures} packets were forged: the keys are given up")]
-    Spent {
-        /// How many.
-        failures: u64,
-    },
-    /// This end has sealed it.
-    #[error("sealed by this end")]
-    Reflected,
-}
-
-/// What a [`Keyring`] did, and why packets were not opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct KeyringStats {
-    /// Peers with keys.
-    pub peers: usize,
-    /// Hellos that wait for their answers, and answers that nobody has used yet.
-    pub waiting: usize,
-    /// Peers whose keys went for others.
-    pub evicted: u64,
-    /// Hellos that were sent.
-    pub asked: u64,
-    /// Hellos that were answered.
-    pub answered: u64,
-    /// Associations that came about.
-    pub associated: u64,
-    /// Peers that never answered though something was to be sent to them.
-    pub unanswered: u64,
-    /// Packets that are too short, or of no kind that is known.
-    pub malformed: u64,
-    /// Packets by keys that are not known.
-    pub unknown: u64,
-    /// Packets that came before, or too late.
-    pub repeated: u64,
-    /// Packets whose tag is wrong; among them hellos and answers of those who do not have the secret.
-    pub forged: u64,
-    /// Packets by keys that were given up, as so many of theirs were forged.
-    pub spent: u64,
-    /// Packets that this end has sealed itself.
-    pub reflected: u64,
-    /// Answers that nothing was asked for, or not any more.
-    pub unasked: u64,
-    /// Group packets of unknown senders that were held back until those had answered.
-    pub held: u64,
-    /// The same, for which there was no room.
-    pub held_dropped: u64,
 }
 
 /// What became of an address that something was to be sent to.
@@ -228,37 +153,6 @@ struct Source {
     users: usize,
 }
 
-/// What opens the packets of one address, without the keyring.
-#[derive(Debug, Clone)]
-pub struct Opener {
-    current: Option<Arc<Receiving>>,
-    previous: Option<Arc<Receiving>>,
-    group: Option<Arc<Receiving>>,
-    own_group: Id,
-}
-
-impl Opener {
-    /// Opens a packet in place: its text is behind [`HEAD_BYTES`] then, and [`TAIL_BYTES`] before its end.
-    ///
-    /// # Errors
-    /// See [`OpenError`]. Of `Kind` and `Unknown` the packet is as it was; of others its bytes mean nothing. The
-    /// keyring is to hear of it ([`Keyring::on_unopened`]).
-    #[inline]
-    pub fn open(&self, packet: &mut [u8]) -> Result<(), OpenError> {
-        let Some((&[kind, ref id @ ..], _)) = packet.split_first_chunk::<{ 1 + ID_BYTES }>() else {
-            return Err(OpenError::TooShort { found: packet.len() });
-        };
-        let keys = match kind {
-            FROM_ASKING | FROM_ANSWERING => [self.current.as_ref(), self.previous.as_ref()],
-            TO_GROUP if *id == self.own_group => return Err(OpenError::Reflected),
-            TO_GROUP => [self.group.as_ref(), None],
-            _ => return Err(OpenError::Kind),
-        };
-        let keys = keys.into_iter().flatten().find(|keys| keys.is_of(kind, id));
-        keys.ok_or(OpenError::Unknown)?.open(packet)
-    }
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub struct Keyring {
@@ -271,8 +165,7 @@ pub struct Keyring {
     drawn: u64,
     /// What this end sends to groups.
     group: Arc<Sending>,
-    /// From when on which numbers of it were sent, for about the last second.
-    marks: VecDeque<(u64, u64)>,
+    marks: Marks,
     /// Since when no group packet was taken whose sender was forgotten, and how many senders were.
     fresh_since_ns: u64,
     forgotten: u64,
@@ -311,7 +204,7 @@ impl Keyring {
             random: seed.derive(b"lacuna datagram nonces", &[]),
             drawn: 0,
             group: Arc::new(group),
-            marks: VecDeque::new(),
+            marks: Marks::default(),
             fresh_since_ns: now_ns,
             forgotten: 0,
             peers: HashMap::new(),
@@ -355,12 +248,7 @@ impl Keyring {
 
     /// What seals packets to groups.
     pub fn sending_to_groups(&mut self, now_ns: u64) -> Arc<Sending> {
-        if self.marks.back().is_none_or(|(ns, _)| now_ns >= ns + MARK_NS) {
-            if self.marks.len() == MARKS_MAX {
-                self.marks.pop_front();
-            }
-            self.marks.push_back((now_ns, self.group.number()));
-        }
+        self.marks.on_sending(now_ns, || self.group.number());
         self.group.clone()
     }
 
@@ -543,7 +431,8 @@ impl Keyring {
                 nonce
             }
         };
-        let floor = self.floor(now_ns, fresh_us.saturating_mul(1000));
+        let fresh_ns = fresh_us.saturating_mul(1000);
+        let floor = self.marks.floor(now_ns, fresh_ns).unwrap_or_else(|| self.group.number());
         let what = What::Answer { floor, nonce };
         let answer = Greeting { nonce: hello.nonce, identity: self.own, what };
         self.out.push_back((from, self.stamp.emit(&answer)));
@@ -619,97 +508,6 @@ impl Keyring {
         }
     }
 
-    fn install(&mut self, now_ns: u64, at: SocketAddr, association: Association) {
-        self.stats.associated += 1;
-        match self.peers.get_mut(&at) {
-            Some(peer) => {
-                peer.previous = Some(std::mem::replace(&mut peer.current, association));
-            }
-            None => {
-                while self.ring.len() >= self.config.peers_max {
-                    self.evict(now_ns);
-                }
-                let peer = Peer {
-                    current: association,
-                    previous: None,
-                    source: None,
-                    asked_ns: None,
-                    is_used: true,
-                    at: self.ring.len(),
-                };
-                self.ring.push(at);
-                self.peers.insert(at, peer);
-            }
-        }
-        self.stir(now_ns);
-        if self.asking.on_associated(now_ns, at) {
-            self.events.push_back(KeyringEvent::Ready(at));
-        }
-    }
-
-    /// The sender to groups at an address is this one.
-    fn set_source(&mut self, now_ns: u64, at: SocketAddr, identity: Identity, floor: u64) {
-        let Some(peer) = self.peers.get_mut(&at) else { return };
-        let before = peer.source.replace(identity);
-        if before == Some(identity) {
-            return;
-        }
-        let KeyringConfig { cipher, limits, .. } = self.config;
-        let secret = &self.secret;
-        let source = self.sources.entry(identity).or_insert_with(|| {
-            let secret = group_secret(secret, &identity);
-            let receive =
-                Receiving::new(TO_GROUP, group_id(&identity), cipher, limits, secret, floor);
-            Source { receive: Arc::new(receive), users: 0 }
-        });
-        source.users += 1;
-        if let Some(before) = before {
-            self.drop_source(now_ns, before);
-        }
-    }
-
-    fn drop_source(&mut self, now_ns: u64, identity: Identity) {
-        let Some(source) = self.sources.get_mut(&identity) else { return };
-        source.users -= 1;
-        if source.users == 0 {
-            self.sources.remove(&identity);
-            self.fresh_since_ns = now_ns;
-            self.forgotten += 1;
-        }
-    }
-
-    /// A peer goes that was not used lately.
-    fn evict(&mut self, now_ns: u64) {
-        for _ in 0..=self.ring.len() {
-            self.evict_at = if self.evict_at < self.ring.len() { self.evict_at } else { 0 };
-            let Some(&address) = self.ring.get(self.evict_at) else { return };
-            let is_used =
-                self.peers.get_mut(&address).is_some_and(|peer| std::mem::take(&mut peer.is_used));
-            if !is_used {
-                self.stats.evicted += 1;
-                return self.forget(now_ns, address);
-            }
-            self.evict_at += 1;
-        }
-        // All were used, and not any more now.
-        if let Some(&address) = self.ring.first() {
-            self.stats.evicted += 1;
-            self.forget(now_ns, address);
-        }
-    }
-
-    /// Drops what is known of a peer. Another association follows if there is more to be sent.
-    pub fn forget(&mut self, now_ns: u64, address: SocketAddr) {
-        let Some(peer) = self.peers.remove(&address) else { return };
-        self.ring.swap_remove(peer.at);
-        if let Some(moved) = self.ring.get(peer.at).and_then(|moved| self.peers.get_mut(moved)) {
-            moved.at = peer.at;
-        }
-        if let Some(source) = peer.source {
-            self.drop_source(now_ns, source);
-        }
-    }
-
     /// Keys that have seen too much forgery go.
     fn give_up_spent(&mut self, now_ns: u64, from: SocketAddr, packet_bytes: usize) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
@@ -748,33 +546,6 @@ impl Keyring {
         }
     }
 
-    /// Something is active: the hand has to go around.
-    fn stir(&mut self, now_ns: u64) {
-        self.is_any_active = true;
-        self.rest_ns.get_or_insert(now_ns + REST_NS / REST_STEPS);
-    }
-
-    /// Looks at a part of the peers: what was not used since the last time rests.
-    fn rest(&mut self, now_ns: u64) {
-        let until = |step: u64| (self.ring.len() as u64 * step / REST_STEPS) as usize;
-        for address in &self.ring[until(self.rest_step)..until(self.rest_step + 1)] {
-            let Some(peer) = self.peers.get_mut(address) else { continue };
-            let current = &peer.current;
-            let mut is_active = current.send.rest() | current.receive.rest();
-            if let Some(previous) = &peer.previous {
-                // It stays: where both ends asked at once, each may go on with the other's.
-                is_active |= previous.send.rest() | previous.receive.rest();
-            }
-            if let Some(source) = peer.source.and_then(|source| self.sources.get(&source)) {
-                is_active |= source.receive.rest();
-            }
-            self.is_any_active |= is_active;
-        }
-        self.rest_step = (self.rest_step + 1) % REST_STEPS;
-        let goes_on = self.rest_step > 0 || std::mem::take(&mut self.is_any_active);
-        self.rest_ns = goes_on.then_some(now_ns + REST_NS / REST_STEPS);
-    }
-
     // ---- the rest ----
 
     /// A snapshot of the counters.
@@ -793,14 +564,6 @@ impl Keyring {
         let hello = Greeting { nonce, identity: self.own, what };
         self.out.push_back((to, self.stamp.emit(&hello)));
         self.stats.asked += 1;
-    }
-
-    /// The number of the first group packet that was sent in the last so many nanoseconds, or a later one.
-    fn floor(&self, now_ns: u64, fresh_ns: u64) -> u64 {
-        let recent_ns = fresh_ns.min(RECENT_NS).saturating_sub(SLACK_NS);
-        let is_recent = |(ns, _): &&(u64, u64)| recent_ns > 0 && ns + recent_ns >= now_ns;
-        let mark = self.marks.iter().find(is_recent);
-        mark.map_or_else(|| self.group.number(), |(_, number)| *number)
     }
 
     fn draw(&mut self) -> Nonce {
