@@ -32,7 +32,8 @@ impl Ends {
         wrap: Option<Wrap>,
     ) -> Result<Self, Failure> {
         let progress = if args.peers > 1 { Progress::Manual } else { args.end.progress() };
-        let config = ContextConfig { progress, wrap, ..ContextConfig::default() };
+        let security = session.queue_pair().context().config().security.clone();
+        let config = ContextConfig { progress, wrap, security, ..ContextConfig::default() };
         let context = Context::new(config)?;
         let mut settings = Settings { packet_bytes: packet_bytes as usize, ..settings(args) };
         if args.peers > 1 {

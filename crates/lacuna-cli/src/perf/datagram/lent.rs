@@ -93,8 +93,9 @@ impl Lent {
             }
         }
         // A context of its own: what a capture of the other one writes are packets of another kind.
-        let progress = session.queue_pair().context().config().progress;
-        let config = ContextConfig { progress, ..ContextConfig::default() };
+        let ContextConfig { progress, security, .. } = session.queue_pair().context().config();
+        let (progress, security) = (*progress, security.clone());
+        let config = ContextConfig { progress, security, ..ContextConfig::default() };
         let context = Context::new(config).map_err(|error| error.to_string())?;
         let rights = match verb {
             Verb::Read => Rights::REMOTE_READ,

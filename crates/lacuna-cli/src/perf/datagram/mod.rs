@@ -40,7 +40,7 @@ use crate::failure::Failure;
 use crate::units::{show_count, show_rate};
 
 use lacuna::controller::{ControllerConfig, TABLE};
-use lacuna::datagram::{Multicast, Reliable, Settings, Stats};
+use lacuna::datagram::{Multicast, Reliable, SEAL_BYTES, Settings, Stats};
 use lacuna::{Connection, ControllerKind, Mode, Wire};
 use lacuna_wire::ddp::{TAGGED_HEADER_BYTES, TRAILER_BYTES, UNTAGGED_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,8 @@ use std::time::Duration;
 
 /// Queue pairs of a client, at most: each takes some descriptors and a buffer of a bundle of packets.
 pub(super) const PEERS_MAX: u16 = 4096;
+/// As the session and the report say that packets are encrypted.
+const SEALED: &str = "sealed";
 /// What headers and trailer of a packet of the session take.
 const SESSION_OVERHEAD_BYTES: u32 = 20;
 /// A READ is over after this, and twice the time that all in flight take at the rate, if there is one.
@@ -149,12 +151,22 @@ fn overhead_bytes(verb: Verb) -> u32 {
     (header + TRAILER_BYTES) as u32
 }
 
+/// What sealing takes of a packet: the queue pairs trust as the session does.
+fn seal_bytes(session: &Connection) -> u32 {
+    if is_sealed(session) { SEAL_BYTES as u32 } else { 0 }
+}
+
+fn is_sealed(session: &Connection) -> bool {
+    session.chosen().wire == SEALED
+}
+
 /// Payload of a packet: as asked for, or what the path of the session passes, in whole words.
 fn payload_bytes(args: &ClientArgs, session: &Connection) -> u32 {
     args.mtu.unwrap_or_else(|| {
         let packet_bytes = session.chosen().mtu_bytes + SESSION_OVERHEAD_BYTES;
         let word = contents::WORD_BYTES as u32;
-        (packet_bytes.saturating_sub(overhead_bytes(args.verb)) / word * word).max(word)
+        let overhead_bytes = overhead_bytes(args.verb) + seal_bytes(session);
+        (packet_bytes.saturating_sub(overhead_bytes) / word * word).max(word)
     })
 }
 
@@ -162,7 +174,9 @@ fn payload_bytes(args: &ClientArgs, session: &Connection) -> u32 {
 pub(super) fn asked(args: &ClientArgs, session: &Connection) -> Asked {
     Asked {
         peers: args.peers.into(),
-        packet_bytes: payload_bytes(args, session) + overhead_bytes(args.verb),
+        packet_bytes: payload_bytes(args, session)
+            + overhead_bytes(args.verb)
+            + seal_bytes(session),
         rate_bits_per_s: rate_of_each(args).filter(|_| args.verb == Verb::Read),
         reliable: is_reliable(args),
         group: args.group,
@@ -243,7 +257,7 @@ pub(super) fn facts(
         channels: 1,
         chunk_bytes: payload_bytes.into(),
         mtu_bytes: payload_bytes,
-        wire: "ddp",
+        wire: if is_sealed(session) { SEALED } else { "ddp" },
         payload_bytes_max: payload_bytes,
         refused_packets: 0,
         sent: Sent {

@@ -58,6 +58,28 @@ fn every_verb_comes_whole_over_loopback_and_is_counted_exactly() {
 }
 
 #[test]
+fn with_a_token_every_verb_is_sealed_and_counted_exactly_as_well() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    let secret = lacuna::trust::Token::generate().expect("random bytes").to_text();
+    lacuna::trust::write_secret(&file, &secret).expect("a file");
+    let token = format!("--token {}", file.display());
+    let server = Running::start(&token, |_| {});
+    for qp in ["ud", "rd"] {
+        for verb in ["send", "write-record", "read"] {
+            let options = format!(
+                "--qp {qp} --verb {verb} -n 20 --warmup 2 --rate 400mbit --validate {token}"
+            );
+            let is_whole = |(_, json): &(Report, Value)| json["placed_fraction"] == 1.0;
+            let mut tries = (0..5).map(|_| ud(server.address, &options));
+            let (report, json) = tries.find(is_whole).expect("one of five tries is undisturbed");
+            assert_eq!((report.iterations, report.validated), (20, Some(true)), "{json}");
+            assert_eq!(json["wire"], "sealed", "{json}");
+        }
+    }
+}
+
+#[test]
 fn what_a_path_loses_is_missing_in_the_maps_and_nothing_else_is() {
     let server = Running::start("", |_| {});
     for verb in ["send", "write-record"] {
