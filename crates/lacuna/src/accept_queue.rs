@@ -8,7 +8,7 @@
 //! Who floods the listener from a few addresses keeps out nobody else (`fairness.rs`): when the queue is
 //! full, peers make room whose addresses have the most in it, those first that have been silent longest;
 //! they are told that the listener is busy. Of peers that have said something, each address's first goes
-//! first, and a pass is bounded ([`READ_PER_PASS`]), as a peer that begins a session of TLS costs some hundred
+//! first, and where there are many a pass is bounded ([`READ_PER_PASS`]), as a peer that begins a session of TLS costs some hundred
 //! microseconds before it has proved anything.
 //!
 //! Idle control connections that may be reused (`reuse.rs`) wait here for their next hello, too.
@@ -42,8 +42,8 @@ pub(crate) const BACKLOG: i32 = 4096;
 /// Connections that are accepted between two looks at those that are here (a judgement: some ms).
 const ACCEPTED_PER_PASS: usize = 64;
 
-/// Peers that are read between two looks at the listener (a judgement: some ms, if all of them
-/// begin sessions).
+/// Peers that are read between two looks at the listener while two thirds of all places are taken (a
+/// judgement: some ms, if all of them begin sessions).
 const READ_PER_PASS: usize = 32;
 
 /// Connections in a row that may fail in `accept` before the caller gets the error, so that a
@@ -104,11 +104,12 @@ impl AcceptQueue {
     pub(crate) fn next(&mut self, tcp: &TcpListener) -> io::Result<Result<Incoming, ConnectError>> {
         let mut was_refused = false;
         loop {
-            let taken = self.accept_some(tcp);
+            // Peers that are ready come before others are accepted, so no more wait than are read, and before an
+            // error of accepting.
             if let Some(done) = self.done.pop_front() {
-                // Peers that are ready come before an error of accepting.
                 return Ok(done);
             }
+            let taken = self.accept_some(tcp);
             self.wait_after(tcp, taken, &mut was_refused)?;
         }
     }
@@ -121,6 +122,9 @@ impl AcceptQueue {
         &mut self,
         tcp: &TcpListener,
     ) -> io::Result<Option<Result<Incoming, ConnectError>>> {
+        if let Some(done) = self.done.pop_front() {
+            return Ok(Some(done));
+        }
         let taken = self.accept_some(tcp);
         self.poll(None, Some(Duration::ZERO))?;
         match (self.done.pop_front(), taken) {
@@ -316,7 +320,10 @@ impl AcceptQueue {
             .iter()
             .zip(ready)
             .map(|(peer, is_ready)| is_ready.then(|| Source::of(peer.peer().ip())));
-        let reads = fairness::whose_turn(sources, READ_PER_PASS);
+        // A crowd of peers that all say what they want at once is read at once, and none waits for places.
+        let is_crowded = self.silent.len() > self.peers_max * 2 / 3;
+        let reads =
+            fairness::whose_turn(sources, if is_crowded { READ_PER_PASS } else { usize::MAX });
         let now_ns = self.clock.now_ns();
         for (incoming, reads) in std::mem::take(&mut self.silent).into_iter().zip(reads) {
             if reads || incoming.deadline_ns() <= now_ns {

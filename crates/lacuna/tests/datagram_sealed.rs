@@ -314,3 +314,24 @@ fn rates_in_clear_and_sealed() {
         );
     }
 }
+
+/// Also of the packets by which keys are drawn, before the host knows who asks.
+#[test]
+fn a_host_answers_from_the_address_that_was_asked() {
+    let trust = token();
+    let security = Security::Keys(trust.clone());
+    let far = Context::new(ContextConfig { security, ..ContextConfig::default() }).unwrap();
+    let far = far.datagram_queue_pair(&Settings { bind: ScopedIp::ANY, ..Settings::default() });
+    let far = far.unwrap();
+    let inbox = register(&far, vec![0; 10]);
+    for (id, host) in [2, 3].into_iter().enumerate() {
+        let into = inbox.slice(id as u64 * 5..id as u64 * 5 + 5).unwrap();
+        far.post_recv(RecvWork { id: id as u64, into }).unwrap();
+        let near = made(&trust, Progress::default(), None, &Settings::default());
+        let asked = SocketAddr::from(([127, 0, 0, host], far.local_addr().port()));
+        let peer = near.peer(asked).unwrap();
+        near.post_send(SendWork::new(1, peer, Verb::Send { data: vec![host; 5].into() })).unwrap();
+        assert_eq!(near.wait(WAIT).unwrap().status, Ok(()));
+        assert_eq!(far.wait(WAIT).unwrap().id, id as u64);
+    }
+}

@@ -44,6 +44,8 @@ pub struct Endpoint {
     peers: Peers,
     /// Of a queue pair whose datagrams are sealed.
     keyring: Option<Keyring>,
+    /// What the last of those who are no peers yet have asked, so that they are answered from there. Oldest first.
+    strangers: VecDeque<(SocketAddr, IpAddr)>,
     outgoing: Outgoing,
     incoming: Incoming,
     /// What has come of sources that ask for it.
@@ -92,6 +94,7 @@ impl Endpoint {
         Self {
             peers: Peers::new(config.peers_max, seed ^ 0x9e37_79b9_7f4a_7c15),
             keyring,
+            strangers: VecDeque::new(),
             outgoing: Outgoing::new(config.pace(), config.packet_bytes_max, config.group_repairs),
             counts: Counts::default(),
             incoming: Incoming::new(keys.clone(), config.open, config.records_max, seed),
@@ -514,12 +517,15 @@ impl Endpoint {
     /// A peer has sent to this address of the host, which is the one to answer from; `None` if it cannot be.
     pub fn on_asked_at(&mut self, from: SocketAddr, local: Option<IpAddr>) {
         self.peers.set_local(from, local);
+        if self.keyring.is_some() && self.peers.find(from).is_none() {
+            self.note_stranger(from, local);
+        }
     }
 
     /// The address of this host that packets to a peer leave from, if it has asked one.
     #[must_use]
     pub fn leaves_from(&self, to: SocketAddr) -> Option<IpAddr> {
-        self.peers.local(to)
+        self.peers.local(to).or_else(|| self.stranger_asked(to))
     }
 
     /// Whether packets may leave at once.

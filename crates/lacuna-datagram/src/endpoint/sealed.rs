@@ -6,8 +6,11 @@ use crate::peers::canonical;
 use crate::run::Run;
 use crate::sealing::Emitter;
 use crate::work::Failure;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use lacuna_secure::datagram::{Keyring, KeyringEvent, OpenError, Opener};
+
+/// Of so many it is known which address they have asked. An answer to who asks leaves at once, or not at all.
+const STRANGERS_MAX: usize = 64;
 
 impl Endpoint {
     /// Whether datagrams are sealed.
@@ -66,6 +69,22 @@ impl Endpoint {
                 self.on_parsed(now_ns, from, parsed);
             }
         }
+    }
+
+    /// Somebody who is no peer has asked an address of this host: for keys, probably.
+    pub(super) fn note_stranger(&mut self, from: SocketAddr, local: Option<IpAddr>) {
+        let from = canonical(from);
+        self.strangers.retain(|(stranger, _)| *stranger != from);
+        if self.strangers.len() >= STRANGERS_MAX {
+            self.strangers.pop_front();
+        }
+        self.strangers.extend(local.map(|local| (from, local)));
+    }
+
+    pub(super) fn stranger_asked(&self, to: SocketAddr) -> Option<IpAddr> {
+        let to = canonical(to);
+        let found = self.strangers.iter().rev().find(|(stranger, _)| *stranger == to);
+        found.map(|(_, local)| *local)
     }
 
     /// The keyring's own packets, which it counts itself.
