@@ -2,7 +2,7 @@
 //!
 //! A number behind the window counts as one that came: whether it did is not known any more. The window is longer than
 //! what paths reorder, and whoever sends over several paths of unequal length at more than a million packets a second
-//! loses what is later than 16 milliseconds. Where very many peers have one, it is shorter ([`Window::starting_at`]).
+//! loses what is later than 16 milliseconds. Where very many peers have one, it is shorter.
 
 /// Numbers that are remembered.
 pub const WINDOW: u64 = 1 << 14;
