@@ -168,7 +168,7 @@ fn with_a_token_reliable_connections_are_encrypted_too() {
         assert_eq!(measured.status.code(), Some(0), "{said}{told}");
         assert!(said.contains("\"wire\":\"sealed\""), "{said}");
     }
-    let args = ["collective", "bench", "--ranks", "2", "--transport", "rc", "--token", "ours"];
+    let args = ["collective", "bench", "--ranks", "2", "--qp", "rc", "--token", "ours"];
     let summed = run(folder, &[&args[..], &["-b", "100000", "-e", "100000", "-n", "2"]].concat());
     assert_eq!(summed.status.code(), Some(0), "{}", stderr(&summed));
 }
