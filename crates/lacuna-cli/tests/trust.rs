@@ -133,7 +133,7 @@ fn a_token_is_made_once_and_whoever_has_it_is_let_in() {
     let send = |args: &[&str]| run(folder, &[&["send", "--json", "a", &at], args].concat());
     for (args, why) in [
         (&["--token", "theirs"][..], "not trusted"),
-        (&[], "encrypted connections only"),
+        (&[], "does not trust this end's key"),
         (&["--insecure"], "encrypted connections only"),
     ] {
         let refused = send(args);
@@ -193,6 +193,79 @@ fn hosts_that_have_each_others_keys_know_each_other() {
     assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
 }
 
+/// A host with its key, and what it shows of it.
+fn host() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("a"), "something").unwrap();
+    let key = String::from_utf8(run(folder.path(), &["key"]).stdout).unwrap();
+    (folder, key.trim().to_owned())
+}
+
+#[test]
+fn a_receiver_is_known_by_its_key_from_the_first_time_on() {
+    let [(here, own), (there, shown), (_, another)] = [(); 3].map(|()| host());
+    let (here, there) = (here.path(), there.path());
+    fs::write(there.join("trusted"), own).unwrap();
+    let (_receiver, port) = Receiver::start(there, &["--trust", "trusted"]);
+    let at = format!("127.0.0.1:{port}");
+    let send = |args: &[&str]| run(here, &[&["send", "a", &at], args].concat());
+    let known = here.join("lacuna/known_hosts");
+
+    let unknown = send(&[]);
+    let said = stderr(&unknown);
+    assert_eq!(unknown.status.code(), Some(2), "{said}");
+    assert!(said.contains("met for the first time") && said.contains("--accept-new"), "{said}");
+    assert!(said.contains(&shown) && said.lines().count() == 1, "{said}");
+    assert!(!known.exists() && !there.join("in/a").exists());
+
+    let taken = send(&["--accept-new"]);
+    assert_eq!(taken.status.code(), Some(0), "{}", stderr(&taken));
+    assert!(stderr(&taken).contains(&format!("{at} is new")), "{}", stderr(&taken));
+    assert_eq!(fs::read_to_string(&known).unwrap(), format!("{at} {shown}\n"));
+    assert_eq!(fs::metadata(&known).unwrap().permissions().mode() & 0o777, 0o600);
+    for args in [&["--json"][..], &["--json", "--accept-new"]] {
+        let again = send(args);
+        assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+        assert!(!stderr(&again).contains("is new"), "{}", stderr(&again));
+        let said = String::from_utf8(again.stdout).unwrap();
+        assert!(said.contains("\"wire\":\"sealed\""), "{said}");
+    }
+
+    // As if another key had been there before.
+    let before = format!("# hosts\n{at} {another}\n");
+    fs::write(&known, &before).unwrap();
+    fs::write(here.join("a"), "something else").unwrap();
+    for args in [&[][..], &["--accept-new"]] {
+        let changed = send(args);
+        let said = stderr(&changed);
+        assert_eq!(changed.status.code(), Some(3), "{said}");
+        assert!(said.contains("WARNING") && said.contains(&shown), "{said}");
+        assert!(said.contains(&format!("{}, line 2", known.display())), "{said}");
+        assert_eq!(fs::read_to_string(&known).unwrap(), before);
+    }
+    assert_eq!(fs::read_to_string(there.join("in/a")).unwrap(), "something");
+}
+
+#[test]
+fn a_receiver_that_lets_this_host_in_by_nothing_is_not_remembered() {
+    let [(here, _), (there, shown)] = [(); 2].map(|()| host());
+    let (here, there) = (here.path(), there.path());
+    fs::write(there.join("trusted"), shown).unwrap();
+    for (args, part, code) in [
+        // It knows nobody but itself.
+        (&["--trust", "trusted"][..], "does not trust this end's key", 3),
+        // It shows a code.
+        (&[], "give the code that lacuna recv shows there", 2),
+    ] {
+        let (_receiver, port) = Receiver::start(there, args);
+        let refused = run(here, &["send", "--accept-new", "a", &format!("127.0.0.1:{port}")]);
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(code), "{said}");
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+        assert!(!here.join("lacuna/known_hosts").exists());
+    }
+}
+
 #[test]
 fn what_contradicts_itself_is_refused_in_a_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -201,6 +274,7 @@ fn what_contradicts_itself_is_refused_in_a_line() {
     fs::write(folder.join("empty"), "# nobody\n").unwrap();
     for (args, part) in [
         (&["send", "--insecure", "--token", "t", "a", "localhost"][..], "cannot be used with"),
+        (&["send", "--accept-new", "--token", "t", "a", "localhost"], "cannot be used with"),
         (&["send", "--insecure", "a", "k7q-2mx@localhost"], "give one of them"),
         (&["send", "--trust", "empty", "a", "localhost"], "nobody would be trusted"),
     ] {

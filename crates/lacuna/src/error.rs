@@ -399,6 +399,12 @@ pub enum ConnectError {
         /// What was found wrong.
         why: String,
     },
+    /// The peer wants the one-time code that it shows, and this end has none.
+    #[error("no secure connection with {}: a code is needed: the peer shows one, and none was given here", show(*peer))]
+    CodeWanted {
+        /// The peer.
+        peer: SocketAddr,
+    },
     /// The peer is not on this host, nobody is trusted by keys, and nothing says that this may be in clear. The caller's
     /// fault.
     #[error(
@@ -429,6 +435,9 @@ pub enum ConnectError {
     Context(#[from] ContextError),
 }
 
+/// What an end says that takes no connections in clear; the rest is advice.
+pub(crate) const ENCRYPTED_ONLY: &str = "it takes encrypted connections only";
+
 impl ConnectError {
     /// The error for a `peer` that was not reached; a lack of resources of this host is an error of
     /// its own.
@@ -437,6 +446,11 @@ impl ConnectError {
             Some(_) => ContextError::System { what: "a connection", source }.into(),
             None => Self::Unreachable { peer: peer.to_string(), source },
         }
+    }
+
+    /// Whether the peer refused because it takes encrypted connections only: keys may help.
+    pub fn wants_encryption(&self) -> bool {
+        matches!(self, Self::Refused { reason, .. } if reason.starts_with(ENCRYPTED_ONLY))
     }
 
     /// Whether trying again later can help.

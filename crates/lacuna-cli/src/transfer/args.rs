@@ -8,6 +8,7 @@ use crate::failure::Failure;
 #[cfg(unix)]
 use crate::output::Output;
 use crate::pace::PaceArgs;
+use crate::trust::known::KnownArgs;
 use crate::trust::{self, TrustArgs};
 use crate::{address, modes, units, wire};
 use clap::Args;
@@ -35,6 +36,7 @@ Examples:
   lacuna send me@HOST:big.iso .               over ssh, from there into a folder here
   lacuna send big.iso localhost               to another process of this host
   lacuna send --token FILE big.iso HOST       to a host that has the same token
+  lacuna send big.iso HOST                    to one that runs lacuna recv --trust FILE
   lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
   lacuna send --rate 900mbit big.iso HOST     on a link of 1 Gbit/s of your own
   lacuna send --path-memory paths big.iso HOST
@@ -149,6 +151,8 @@ pub(crate) struct SendArgs {
     pub(super) capture: CaptureArgs,
     #[command(flatten)]
     pub(super) trust: TrustArgs,
+    #[command(flatten)]
+    pub(super) known: KnownArgs,
     #[cfg(unix)]
     #[command(flatten)]
     pub(super) ssh: SshArgs,
@@ -170,9 +174,9 @@ impl SendArgs {
 
     /// Starts the far end over ssh, through which keys are exchanged.
     pub(super) fn far(&self, login: Login, want: Want, output: Output) -> Result<Far, Failure> {
-        if self.trust.is_set() {
+        if self.trust.is_set() || self.known.accept_new {
             return Err(Failure::Usage(
-                "over ssh keys are exchanged by ssh: leave --token, --trust or --insecure"
+                "over ssh keys are exchanged by ssh: leave --token, --trust, --accept-new or --insecure"
                     .to_owned(),
             ));
         }

@@ -11,10 +11,11 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
 use crate::trust::code;
+use crate::trust::known::Meeting;
 use lacuna::address::show;
-use lacuna::{ConnectError, ContextConfig};
+use lacuna::{ConnectError, ContextConfig, Security};
 use lacuna_service::Purpose;
-use lacuna_transfer::{SendError, SendOptions, Sender, Sources};
+use lacuna_transfer::{SendError, SendOptions, Sender, Sources, Summary};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,21 +64,10 @@ fn send(args: &SendArgs, paths: &[PathBuf], to: To, output: Output) -> Result<()
             |address| send(address, far.security.clone()),
             |error| matches!(error, SendError::Connect(error) if error.is_retryable()),
         ),
-        Route::Listener(address) => {
-            let security = match code {
-                Some(code) => args.trust.by_code(code)?,
-                None => args.trust.security(output)?,
-            };
-            match send(address, security) {
-                Err(SendError::Connect(error @ ConnectError::NobodyTrusted { .. })) => {
-                    match code::ask(output)? {
-                        Some(code) => send(address, args.trust.by_code(code)?),
-                        None => Err(SendError::Connect(error)),
-                    }
-                }
-                sent => sent,
-            }
-        }
+        Route::Listener(address) => match code {
+            Some(code) => send(address, args.trust.by_code(code)?),
+            None => introduced(args, address, &send, output)?,
+        },
     };
     let ended = match sent {
         Ok(_) => reporter.finish(None, None),
@@ -95,6 +85,51 @@ fn send(args: &SendArgs, paths: &[PathBuf], to: To, output: Output) -> Result<()
         }
     };
     capture.conclude(ended, output)
+}
+
+/// Sends without a code, as long as none is wanted: to a receiver that is known by what the command says, or by its key.
+fn introduced(
+    args: &SendArgs,
+    address: &str,
+    send: &dyn Fn(&str, Security) -> Result<Summary, SendError>,
+    output: Output,
+) -> Result<Result<Summary, SendError>, Failure> {
+    let meeting = match args.trust.says_something() {
+        true => None,
+        false => Meeting::new(address, &args.known)?,
+    };
+    let mut by_keys = match &meeting {
+        Some(meeting) => meeting.is_expected()?,
+        None => false,
+    };
+    loop {
+        let security = match &meeting {
+            Some(meeting) if by_keys => meeting.security(output)?,
+            _ => args.trust.security(output)?,
+        };
+        let error = match send(address, security) {
+            Err(SendError::Connect(error)) => error,
+            sent => return Ok(sent),
+        };
+        let wants_keys =
+            error.wants_encryption() || matches!(error, ConnectError::NobodyTrusted { .. });
+        if meeting.is_some() && !by_keys && wants_keys {
+            by_keys = true;
+            continue;
+        }
+        if matches!(error, ConnectError::CodeWanted { .. })
+            && let Some(code) = code::ask(output)?
+        {
+            return Ok(send(address, args.trust.by_code(code)?));
+        }
+        let again = match &meeting {
+            Some(meeting) => meeting.decide(output)?,
+            None => false,
+        };
+        if !again {
+            return Ok(Err(SendError::Connect(error)));
+        }
+    }
 }
 
 /// How the receiver is reached.
@@ -126,10 +161,10 @@ fn options(args: &SendArgs, sockets: ContextConfig) -> SendOptions {
 
 fn failure(error: &SendError) -> Failure {
     match error {
-        SendError::Connect(ConnectError::NobodyTrusted { peer }) => {
+        SendError::Connect(ConnectError::CodeWanted { peer }) => {
             let (peer, ip) = (show(*peer), peer.ip());
             Failure::Usage(format!(
-                "{peer} is not this host, so both ends have to prove who they are: give the code that lacuna recv shows there, as in CODE@{ip}, or what --help says of encryption"
+                "{peer} does not know this host, so both ends have to prove who they are: give the code that lacuna recv shows there, as in CODE@{ip}, or what --help says of encryption"
             ))
         }
         SendError::Connect(error) => Failure::unreached(error, Purpose::Files),

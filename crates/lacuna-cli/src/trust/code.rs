@@ -9,7 +9,7 @@
 //! Command lines are for all to see on a host. So `lacuna send FILE CODE@HOST` starts itself again, with the code in its
 //! environment, which only its user can see.
 
-use super::TrustArgs;
+use super::{TrustArgs, is_somebody_there};
 use crate::failure::Failure;
 use crate::output::Output;
 use lacuna::Security;
@@ -17,7 +17,7 @@ use lacuna::trust::{Code, CodeEnd, CodeOffer, HostKey, Trust};
 use lacuna_service::thread;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -181,10 +181,10 @@ fn start_again(_code: &str, _host: &str) -> Failure {
 /// # Errors
 /// If what was typed is no code.
 pub(crate) fn ask(output: Output) -> Result<Option<Code>, Failure> {
-    let (input, error) = (std::io::stdin(), std::io::stderr());
-    if output.json || output.quiet || !input.is_terminal() || !error.is_terminal() {
+    if !is_somebody_there(output) {
         return Ok(None);
     }
+    let (input, error) = (std::io::stdin(), std::io::stderr());
     // If it cannot be shown, nobody answers.
     let _ = write!(error.lock(), "the code that lacuna recv shows there: ");
     let _ = error.lock().flush();
@@ -203,7 +203,7 @@ fn new_code() -> Result<Code, Failure> {
 
 /// This host's, so that one who used a code is known when it comes again; or one for this process, if that cannot be
 /// kept.
-fn own_key() -> Result<HostKey, Failure> {
+pub(super) fn own_key() -> Result<HostKey, Failure> {
     let kept = super::default_key_file().and_then(|file| Ok(HostKey::read_or_make(&file)?));
     kept.or_else(|error| {
         tracing::debug!(%error, "a key for this process alone");

@@ -5,6 +5,7 @@
 
 pub(crate) mod code;
 mod key;
+pub(crate) mod known;
 
 pub(crate) use key::{KeyArgs, run};
 
@@ -13,6 +14,7 @@ use crate::output::Output;
 use clap::Args;
 use lacuna::trust::{FileError, HostKey, Token, Trust, read_public_keys};
 use lacuna::{ContextConfig, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// For the help of commands that take [`TrustArgs`].
@@ -24,7 +26,9 @@ Encryption:
   belong together, need the same token (lacuna key token FILE makes one, which the
   other host gets over a safe way, such as scp; then --token FILE, or its name in
   LACUNA_TOKEN_FILE), or each other's public key (lacuna key shows it; then
-  --trust FILE with one key a line). Whoever has none of these is refused. Between
+  --trust FILE with one key a line). lacuna send needs no key of a receiver that
+  has its own: it asks at the first time and remembers it, as ssh does
+  (--accept-new does not ask). Whoever has none of these is refused. Between
   processes of this host nothing is encrypted unless one of these is given.
   --insecure (or LACUNA_INSECURE=1) is for networks that nobody else can reach.";
 
@@ -79,7 +83,7 @@ impl TrustArgs {
     }
 
     /// Whether the command line or the environment say something.
-    fn says_something(&self) -> bool {
+    pub(crate) fn says_something(&self) -> bool {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         self.is_set() || is_set(TOKEN_FILE_VARIABLE) || is_set(INSECURE_VARIABLE)
     }
@@ -106,6 +110,12 @@ impl TrustArgs {
     fn key_file(&self) -> Result<PathBuf, Failure> {
         self.key.clone().map_or_else(default_key_file, Ok)
     }
+}
+
+/// Whether there is somebody to ask.
+fn is_somebody_there(output: Output) -> bool {
+    let is_heard = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    is_heard && !output.json && !output.quiet
 }
 
 /// Where this host's key is unless told otherwise.

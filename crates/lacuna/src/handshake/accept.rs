@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::control::Control;
-use crate::error::ConnectError;
+use crate::error::{ConnectError, ENCRYPTED_ONLY};
 use crate::queue_pair::{QueuePair, check_config};
 use crate::readiness;
 use crate::reuse::Origin;
@@ -151,11 +151,11 @@ impl Incoming {
             return Err("packets are encrypted just if the control connection is".to_owned());
         }
         if !is_secure && !context.policy().allows_clear(self.pump.peer().ip()) {
-            return Err(match context.policy().encrypts_all() {
-                true => "it takes encrypted connections only: both ends need a token or keys",
-                false => "it takes connections in clear from its own host only: both ends need a token or keys",
-            }
-            .to_owned());
+            let what = match context.policy().encrypts_all() {
+                true => ENCRYPTED_ONLY,
+                false => "it takes connections in clear from its own host only",
+            };
+            return Err(format!("{what}: both ends need a token or keys"));
         }
         let config = config.with(&parameters);
         check_config(&config).map_err(|error| error.to_string())?;

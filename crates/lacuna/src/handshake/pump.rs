@@ -198,6 +198,7 @@ impl Pump {
                 let reason = "it has no room for further peers now".to_owned();
                 return ConnectError::Busy { peer: self.peer, reason };
             }
+            Some(SessionError::CodeWanted) => return ConnectError::CodeWanted { peer: self.peer },
             Some(found) => {
                 return ConnectError::Secure { peer: self.peer, why: found.to_string() };
             }
