@@ -268,11 +268,14 @@ fn several_paths_are_fetched_and_what_does_not_come_is_said() {
 fn what_differs_here_is_replaced_only_if_that_was_asked_for() {
     let hosts = Hosts::new();
     fs::write(hosts.path("home/file"), "there").unwrap();
-    fs::write(hosts.path("file"), "here").unwrap();
-    let kept = hosts.send(&["host:file", "."]);
-    assert_ne!(kept.status.code(), Some(0), "{}", stderr(&kept));
-    assert!(stderr(&kept).contains("--overwrite replaces it"), "{}", stderr(&kept));
-    assert_eq!(fs::read_to_string(hosts.path("file")).unwrap(), "here");
+    // Of another size, and of the same.
+    for content in ["here", "other"] {
+        fs::write(hosts.path("file"), content).unwrap();
+        let kept = hosts.send(&["host:file", "."]);
+        assert_ne!(kept.status.code(), Some(0), "{}", stderr(&kept));
+        assert!(stderr(&kept).contains("(--overwrite replaces it)"), "{}", stderr(&kept));
+        assert_eq!(fs::read_to_string(hosts.path("file")).unwrap(), content);
+    }
     let replaced = hosts.send(&["--overwrite", "host:file", "."]);
     assert_eq!(replaced.status.code(), Some(0), "{}", stderr(&replaced));
     assert_eq!(fs::read_to_string(hosts.path("file")).unwrap(), "there");

@@ -179,8 +179,10 @@ impl Producer<'_> {
         if self.items.overwrites() {
             return self.send_file(number, item, &file, &[]);
         }
-        let reason = "exists at the receiver with other content (recv --overwrite replaces it)";
-        self.give_up(number, item, (Status::Refused, Blame::Peer), reason).map_err(NotSent::Ended)
+        // A receiver that fetches is the command that was given.
+        let hint = if self.tells_unsent { "--overwrite" } else { "recv --overwrite" };
+        let reason = format!("exists at the receiver with other content ({hint} replaces it)");
+        self.give_up(number, item, (Status::Refused, Blame::Peer), &reason).map_err(NotSent::Ended)
     }
 
     fn send(&mut self, number: u64, item: &Item, prefixes: &[Prefix]) -> Result<(), NotSent> {
