@@ -112,7 +112,7 @@ pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
     /// receiver: HOST, or HOST:PORT if the port is not 7400, and CODE@ before it if it
     /// shows a code; or HOST:FOLDER or USER@HOST:FOLDER, which ssh starts lacuna for.
-    /// Or [USER@]HOST:PATH, all of one host, and last a folder here that they are
+    /// Or HOST:PATH or USER@HOST:PATH, all of one host, and last a folder here that they are
     /// fetched into; such a path is taken as it is, without wildcards, and ~/ is the
     /// home folder there (a file here whose name has a colon is ./NAME)
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
