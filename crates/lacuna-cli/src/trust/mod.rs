@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use clap::Args;
 use lacuna::trust::{FileError, HostKey, Token, Trust, read_public_keys};
-use lacuna::{ContextConfig, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
+use lacuna::{CERT_FILE_VARIABLE, ContextConfig, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,8 @@ Encryption:
   belong together, need the same token (lacuna key token FILE makes one, which the
   other host gets over a safe way, such as scp; then --token FILE, or its name in
   LACUNA_TOKEN_FILE), or each other's public key (lacuna key shows it; then
-  --trust FILE with one key a line). lacuna send needs no key of a receiver that
+  --trust FILE with one key a line), or certificates of a CA (LACUNA_CERT_FILE,
+  LACUNA_CERT_KEY_FILE, LACUNA_CA_FILE, LACUNA_CRL_FILE). lacuna send needs no key of a receiver that
   has its own: it asks at the first time and remembers it, as ssh does
   (--accept-new does not ask). Whoever has none of these is refused. Between
   processes of this host nothing is encrypted unless one of these is given.
@@ -84,8 +85,10 @@ impl TrustArgs {
 
     /// Whether the command line or the environment say something.
     pub(crate) fn says_something(&self) -> bool {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        self.is_set() || is_set(TOKEN_FILE_VARIABLE) || is_set(INSECURE_VARIABLE)
+        let is_set =
+            |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+        let variables = [TOKEN_FILE_VARIABLE, CERT_FILE_VARIABLE, INSECURE_VARIABLE];
+        self.is_set() || variables.into_iter().any(is_set)
     }
 
     fn chosen(&self) -> Result<Security, Failure> {
