@@ -56,6 +56,8 @@ pub(super) struct Connected {
     /// The local address of its packets, if the configuration asks for it.
     pub(super) local: Option<IpAddr>,
     pub(super) granted: Granted,
+    /// It may have packets of others, which came between its binding and its connecting: until it was empty once.
+    pub(super) is_fresh: bool,
     /// The peer in the first socket's address family (IPv4-mapped in an IPv6 socket).
     to: SocketAddr,
     /// Source address of its packets, to be compared with the route's; `None` if the first socket is
@@ -145,6 +147,9 @@ impl Connector {
     /// Called when the connected socket is empty: closes it if it is unused, and returns whether it
     /// did.
     pub(super) fn close_if_unused(&mut self) -> bool {
+        if let Some(connected) = &mut self.connected {
+            connected.is_fresh = false;
+        }
         let unused = self.connected.take_if(|connected| connected.is_unused);
         self.dropped += unused.as_ref().map_or(0, Connected::drops);
         unused.is_some()
@@ -176,6 +181,7 @@ impl Connected {
             peer,
             local: config.tells_local.then(|| ip.to_canonical()),
             granted,
+            is_fresh: true,
             to,
             source: config.local.ip().is_unspecified().then_some(ip),
             route_checked_ns: now_ns,

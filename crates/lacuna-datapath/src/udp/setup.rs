@@ -3,15 +3,13 @@
 
 use std::io;
 #[cfg(target_os = "linux")]
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::UdpConfig;
 use crate::BindError;
-#[cfg(target_os = "linux")]
-use crate::wildcard::is_wildcard;
 pub(super) use crate::wildcard::unmapped;
 use crate::wildcard::{lacks_zone, set_dual_stack, with_ipv4_fallback};
 
@@ -62,7 +60,9 @@ pub(super) fn source_towards(to: SocketAddr) -> io::Result<IpAddr> {
 }
 
 /// Makes a second socket on the port of `first`, to be connected to `peer`. The port is shareable only
-/// during this call; packets that arrive at either socket meanwhile are read. An IPv4 peer gets an
+/// during this call; packets that arrive at either socket meanwhile are read. It is bound to the address
+/// that packets to the peer leave from, also if `first` is bound to any: so what comes to other addresses of
+/// this host before it is connected is not taken for what came to that one. An IPv4 peer gets an
 /// IPv4 socket even if `first` is dual-stack, because the kernel looks up the route of every message
 /// from an IPv6 socket to an IPv4 peer, connected or not. Measured: M-udp-4.
 #[cfg(target_os = "linux")]
@@ -72,8 +72,15 @@ pub(super) fn bind_beside(
     config: &UdpConfig,
 ) -> io::Result<UdpSocket> {
     let mut local = first.local_addr()?;
-    if is_wildcard(local) && peer.is_ipv4() {
-        local = (Ipv4Addr::UNSPECIFIED, local.port()).into();
+    if local.ip().is_unspecified() {
+        let (from, port) = (source_towards(peer)?, local.port());
+        // A link-local address is one of an interface, which is the peer's.
+        local = match (from, peer) {
+            (IpAddr::V6(ip), SocketAddr::V6(peer)) => {
+                SocketAddrV6::new(ip, port, 0, peer.scope_id()).into()
+            }
+            (from, _) => (from, port).into(),
+        };
     }
     let share = |is_shared| socket2::SockRef::from(first).set_reuse_address(is_shared);
     let bind = || {

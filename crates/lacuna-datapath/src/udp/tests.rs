@@ -423,6 +423,25 @@ mod linux {
         assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), sizes);
     }
 
+    /// Between binding and connecting, that is.
+    #[test]
+    fn what_others_send_to_a_socket_before_it_is_connected_is_theirs() {
+        let config = UdpConfig::new(([0, 0, 0, 0], 0).into());
+        let first = setup::bind(&config).unwrap();
+        let port = first.local_addr().unwrap().port();
+        let [peer, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let to = peer.local_addr().unwrap();
+        let second = setup::bind_beside(&first, to, &config).unwrap();
+        assert_eq!(second.local_addr().unwrap().ip(), IpAddr::from([127, 0, 0, 1]));
+        // What goes to another address of this host never comes to it.
+        peer.send_to(b"nine", ("127.0.0.9", port)).unwrap();
+        let mut bytes = [0; 9];
+        assert_eq!(first.recv_from(&mut bytes).unwrap(), (4, to));
+        other.send_to(b"other", ("127.0.0.1", port)).unwrap();
+        second.connect(to).unwrap();
+        assert_eq!(second.recv_from(&mut bytes).unwrap(), (5, other.local_addr().unwrap()));
+    }
+
     #[test]
     fn a_thread_that_sleeps_is_woken_by_either_socket() {
         let [mut a, mut b, mut c] = [(); 3].map(|()| udp(Offload::Auto));

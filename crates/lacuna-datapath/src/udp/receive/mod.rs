@@ -140,8 +140,10 @@ impl Receiver {
         connected: &Connected,
         placer: &mut dyn Placer,
     ) -> Option<usize> {
-        let Connected { socket, peer, local, .. } = connected;
-        let known = Known { peer: Some(*peer), local: *local };
+        let Connected { socket, peer, local, is_fresh, .. } = connected;
+        let known = Known { peer: (!is_fresh).then_some(*peer), local: *local };
+        // Which peer it is has to be told as long as there may be others.
+        let how = if *is_fresh { How::Whole } else { how };
         let arrays = &mut self.arrays;
         let taken = match how {
             How::Whole => whole::take(socket, known, &mut self.connected_ask, arrays, placer),
