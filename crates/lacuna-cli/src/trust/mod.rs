@@ -12,6 +12,7 @@ pub(crate) use key::{KeyArgs, run};
 use crate::failure::Failure;
 use crate::output::Output;
 use clap::Args;
+use lacuna::datapath::limit::Said;
 use lacuna::trust::{FileError, HostKey, Token, Trust, read_public_keys};
 use lacuna::{CERT_FILE_VARIABLE, ContextConfig, INSECURE_VARIABLE, Security, TOKEN_FILE_VARIABLE};
 use std::io::IsTerminal;
@@ -136,6 +137,15 @@ fn default_key_file() -> Result<PathBuf, Failure> {
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
-        Self::Local(error.to_string())
+        // With the limit that was reached, if that is why.
+        Self::Local(match &error {
+            FileError::Read { path, source } => {
+                format!("cannot read {}: {}", path.display(), Said(source))
+            }
+            FileError::Write { path, source } => {
+                format!("cannot write {}: {}", path.display(), Said(source))
+            }
+            error => error.to_string(),
+        })
     }
 }
