@@ -234,6 +234,23 @@ fn a_lost_word_is_said_again() {
     }
 }
 
+/// A receive without a deadline has nothing else that ends it.
+#[test]
+fn where_many_words_are_lost_a_later_one_ends_the_receive_and_then_the_sender_is_silent() {
+    let mut pair = pair("bounded", link());
+    let posted = pair.post(Side::B, 64 << 10);
+    pair.run_for(50 * MS);
+    send_into_the_dark(&mut pair);
+    pair.run_for(3 * SECOND);
+    assert_eq!(posted.reason(), None);
+    pair.link.dark = false;
+    assert_eq!(ends(&mut pair, &posted), Reason::Accounted);
+    pair.run_for(SECOND);
+    let said = pair.a.control_packets;
+    pair.run_for(10 * SECOND);
+    assert_eq!(pair.a.control_packets, said);
+}
+
 #[test]
 fn all_words_lost_leave_a_receive_to_its_deadline() {
     let mut pair = pair("bounded", link());

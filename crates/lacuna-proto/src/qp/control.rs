@@ -381,7 +381,7 @@ impl QueuePair {
         let copies = self.control.copies_left > 0 && !self.control.has_state_left();
         let reports = copies || self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let index = usize::from(channel);
-        let sends_flush = self.flushes_on(index) && self.control.flushes[index].is_due(now_ns);
+        let is_flush_due = self.flushes_on(index) && self.control.flushes[index].is_due(now_ns);
         let pieces = self.send.pieces();
         let probe_pieces =
             self.take_proof(channel).then_some(pieces).or_else(|| self.take_mtu_probe(channel));
@@ -394,6 +394,7 @@ impl QueuePair {
             Some(_) => None,
             None => self.poll_word(now_ns, channel),
         };
+        let sends_flush = is_flush_due || word.is_some_and(|(_, asks)| asks);
         if probe_pieces.is_none()
             && !reports
             && !sends_flush
@@ -431,7 +432,7 @@ impl QueuePair {
         if reads_due {
             self.write_reads(now_ns, writer);
         }
-        if let Some(word) = word {
+        if let Some((word, _)) = word {
             writer.push(&Frame::Sent(word));
         }
         if sends_flush {

@@ -86,6 +86,11 @@ impl PeerReceives {
         self.runs.extend(frame.runs.iter().take(RUNS_MAX));
     }
 
+    /// All messages before this one are over.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Receives posted so far.
     pub(crate) fn posted(&self) -> u64 {
         self.posted

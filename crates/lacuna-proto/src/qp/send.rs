@@ -372,6 +372,11 @@ impl SendSide {
         self.growing.iter().map(|(number, _)| *number).fold(self.next_number, u64::min)
     }
 
+    /// The peer has said that its receives of all messages before this one are over.
+    pub(crate) fn peer_finished_before(&self) -> u64 {
+        self.peer_receives.base()
+    }
+
     /// Whether anything is queued.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queues.is_empty()
