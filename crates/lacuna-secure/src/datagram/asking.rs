@@ -56,6 +56,24 @@ struct Ask {
     held: Vec<Vec<u8>>,
 }
 
+impl Ask {
+    /// Asked now for the first time, for nothing yet.
+    fn new(now_ns: u64, nonce: Nonce, forgotten: u64, wait_ns: u64) -> Self {
+        Self {
+            nonce,
+            forgotten,
+            due_ns: now_ns + wait_ns,
+            tries: 1,
+            is_wanted: false,
+            is_for_group: false,
+            heard_bytes: 0,
+            sent_bytes: BYTES,
+            sent_ns: now_ns,
+            held: Vec::new(),
+        }
+    }
+}
+
 /// One that was answered.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -108,21 +126,16 @@ impl Asking {
             return None;
         }
         let (nonce, forgotten) = draw();
-        let ask = Ask {
-            nonce,
-            forgotten,
-            due_ns: now_ns + AGAIN_NS,
-            tries: 1,
-            is_wanted: true,
-            is_for_group: false,
-            heard_bytes: 0,
-            sent_bytes: BYTES,
-            sent_ns: now_ns,
-            held: Vec::new(),
-        };
-        self.times.insert((ask.due_ns, to));
-        self.asks.insert(to, ask);
-        Some(nonce)
+        let ask = Ask { is_wanted: true, ..Ask::new(now_ns, nonce, forgotten, AGAIN_NS) };
+        Some(self.begin(to, ask))
+    }
+
+    /// Waits for the answer of an address. The nonce to ask it with.
+    fn begin(&mut self, address: SocketAddr, ask: Ask) -> Nonce {
+        let nonce = ask.nonce;
+        self.times.insert((ask.due_ns, address));
+        self.asks.insert(address, ask);
+        nonce
     }
 
     /// A packet came whose keys are not known. The nonce to ask its address with now, if that may be.
@@ -166,20 +179,11 @@ impl Asking {
         self.strangers += 1;
         let (nonce, forgotten) = draw();
         let ask = Ask {
-            nonce,
-            forgotten,
-            due_ns: now_ns + STRANGER_NS,
-            tries: 1,
-            is_wanted: false,
             is_for_group,
             heard_bytes: bytes,
-            sent_bytes: BYTES,
-            sent_ns: now_ns,
-            held: Vec::new(),
+            ..Ask::new(now_ns, nonce, forgotten, STRANGER_NS)
         };
-        self.times.insert((ask.due_ns, from));
-        self.asks.insert(from, ask);
-        Some(nonce)
+        Some(self.begin(from, ask))
     }
 
     /// Keeps a group packet of who is asked; `false` if there is no room.
