@@ -1,5 +1,8 @@
 //! The program as a child process: what it says as it says it, and how it ends.
 
+// Each test file uses a part.
+#![allow(dead_code)]
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +17,24 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The program with its first arguments.
 pub(crate) fn lacuna(args: &[&str]) -> Command {
     piped(env!("CARGO_BIN_EXE_lacuna"), args)
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Finished {
+    spawn(&mut lacuna(args)).finish()
+}
+
+/// Starts the program.
+pub(crate) fn start(args: &[&str]) -> Running {
+    spawn(&mut lacuna(args))
+}
+
+/// Starts a perf server on a free port and says which.
+pub(crate) fn perf_server(options: &[&str]) -> (Running, String) {
+    let listen = ["perf", "server", "--listen", "127.0.0.1:0"];
+    let server = start(&[&listen, options].concat());
+    let address = server.address();
+    (server, address)
 }
 
 /// Any program, to be watched.
