@@ -1,19 +1,17 @@
 //! Datagram queue pairs over real sockets: on threads and with manual progress.
 
+mod datagrams;
+
+use datagrams::{WAIT, next, pattern, register};
 use lacuna::datagram::{
     ControlReason, Done, Ended, Failure, Full, Multicast, Operation, PostError, QueuePair,
     RecvWork, Reliable, SendWork, Settings, Space, Target, ValidMemory, Verb, WorkError,
 };
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
-use lacuna::{
-    Completion, Context, ContextConfig, Outcome, Progress, Region, RegionOptions, Rights, ScopedIp,
-    Wrap,
-};
+use lacuna::{Completion, Context, ContextConfig, Outcome, Progress, ScopedIp, Wrap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-const WAIT: Duration = Duration::from_secs(60);
 
 fn context(progress: Progress) -> Context {
     let bind = Ipv4Addr::LOCALHOST.into();
@@ -31,28 +29,6 @@ fn queue_pair(progress: Progress) -> QueuePair {
 
 fn reliable() -> Settings {
     Settings { reliable: Some(Reliable::default()), ..Settings::default() }
-}
-
-fn register(end: &QueuePair, bytes: Vec<u8>) -> Region {
-    let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
-    let options = RegionOptions { rights, ..RegionOptions::default() };
-    end.context().register(bytes, options).unwrap()
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32).map(|at| (at * 7 + (at >> 9)) as u8).collect()
-}
-
-/// The next completion of an end; the other one makes progress meanwhile if it has no thread.
-fn next(end: &QueuePair, other: &QueuePair) -> Done {
-    let begin = Instant::now();
-    while begin.elapsed() < WAIT {
-        other.progress();
-        if let Some(done) = end.wait(Duration::from_micros(200)) {
-            return done;
-        }
-    }
-    panic!("nothing ends: {:?} {:?}", end.stats(), other.stats());
 }
 
 fn all_operations(progress: Progress, settings: &Settings) {

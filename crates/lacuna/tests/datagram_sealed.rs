@@ -1,20 +1,18 @@
 //! Sealed datagrams over real sockets: all that works in clear, between those who have the token, and with nobody else.
 
+mod datagrams;
+
+use datagrams::{WAIT, next, pattern, register};
 use lacuna::datagram::{
-    Done, Ended, Failure, Multicast, Operation, QueuePair, RecvWork, Reliable, SEAL_BYTES,
-    SendWork, Settings, Target, Verb,
+    Ended, Failure, Multicast, Operation, QueuePair, RecvWork, Reliable, SEAL_BYTES, SendWork,
+    Settings, Target, Verb,
 };
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna::trust::{Token, Trust};
-use lacuna::{
-    Context, ContextConfig, Progress, Region, RegionOptions, Rights, ScopedIp, Security, Wrap,
-};
+use lacuna::{Context, ContextConfig, Progress, ScopedIp, Security, Wrap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Ends what would hang; no test asserts a time.
-const WAIT: Duration = Duration::from_secs(60);
 
 fn token() -> Trust {
     Trust::of_token(&Token::generate().unwrap())
@@ -25,27 +23,6 @@ fn made(trust: &Trust, progress: Progress, wrap: Option<Wrap>, settings: &Settin
     let config = ContextConfig { security, progress, wrap, ..ContextConfig::default() };
     let settings = Settings { bind: Ipv4Addr::LOCALHOST.into(), ..settings.clone() };
     Context::new(config).unwrap().datagram_queue_pair(&settings).unwrap()
-}
-
-fn register(end: &QueuePair, bytes: Vec<u8>) -> Region {
-    let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
-    let options = RegionOptions { rights, ..RegionOptions::default() };
-    end.context().register(bytes, options).unwrap()
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32).map(|at| (at * 7 + (at >> 9)) as u8).collect()
-}
-
-fn next(end: &QueuePair, other: &QueuePair) -> Done {
-    let begin = Instant::now();
-    while begin.elapsed() < WAIT {
-        other.progress();
-        if let Some(done) = end.wait(Duration::from_micros(200)) {
-            return done;
-        }
-    }
-    panic!("nothing ends: {:?} {:?}", end.stats(), other.stats());
 }
 
 /// A Send, a Write-Record and a READ, in this order, from `near` to `far` and back.
