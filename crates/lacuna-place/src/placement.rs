@@ -11,6 +11,7 @@ mod elsewhere;
 
 use crate::discard::Discard;
 use crate::pool::BufferPool;
+use crate::prefetch::prefetch_at;
 use crate::region::{Slices, Unbound};
 use crate::sync::Shadow;
 use elsewhere::Pooled;
@@ -252,6 +253,10 @@ impl Placement {
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr().add(offset), bytes.len());
         }
+        // The next packet goes behind this one, most often, and is decrypted before. Measured: M-secure-1.
+        let end = offset + bytes.len();
+        let behind = bytes.len().min(self.len - end);
+        prefetch_at(start.as_ptr().wrapping_add(end), behind);
     }
 
     /// Copies `bytes` to `offset` and adds `before` and then `bytes` to the checksum, in one pass.

@@ -8,6 +8,7 @@ use crate::epoch::{self, Epochs};
 use crate::schedule::{End, PacketKey, Secret};
 use crate::window::{Window, unwrap};
 use crate::{HEAD_BYTES, NUMBER_BYTES, PACKET_BYTES_MIN, TAG_BYTES, TRAILER_BYTES};
+use aws_lc_rs::error::Unspecified;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -236,12 +237,44 @@ impl Sealer<'_> {
     /// See [`SealError`]. The packet must not be sent then.
     #[inline]
     pub fn seal(&mut self, packet: &mut [u8]) -> Result<(), SealError> {
-        let found = packet.len();
-        if found < PACKET_BYTES_MIN {
-            return Err(SealError::TooShort { found });
-        }
+        let end = covered_bytes(packet, 0)?;
+        self.seal_as(packet, |key, number, packet| {
+            let (covered, trailer) = packet.split_at_mut(end);
+            let (head, text) = covered.split_at_mut(HEAD_BYTES);
+            let tag = key.seal(number, head, text)?;
+            trailer[NUMBER_BYTES..].copy_from_slice(tag.as_ref());
+            Ok(())
+        })
+    }
+
+    /// Seals a packet of which only the headers are written: its payload is read where it is, once, and encrypted on
+    /// its way into the packet. What is between the headers and the trailer has the payload's length.
+    ///
+    /// # Errors
+    /// See [`SealError`]. The packet must not be sent then.
+    #[inline]
+    pub fn seal_payload(&mut self, packet: &mut [u8], payload: &[u8]) -> Result<(), SealError> {
+        let end = covered_bytes(packet, payload.len())?;
+        self.seal_as(packet, |key, number, packet| {
+            let (headers, place) = packet.split_at_mut(end - payload.len());
+            let (head, text) = headers.split_at_mut(HEAD_BYTES);
+            // The tag follows the payload here, and the number comes between the two.
+            let sealed_bytes = payload.len() + TAG_BYTES;
+            key.seal_behind(number, head, text, payload, &mut place[..sealed_bytes])?;
+            place.copy_within(payload.len()..sealed_bytes, payload.len() + NUMBER_BYTES);
+            Ok(())
+        })
+    }
+
+    /// Lets `encrypt` do its work with the key and number of the next packet, and writes the number.
+    #[inline(always)]
+    fn seal_as(
+        &mut self,
+        packet: &mut [u8],
+        encrypt: impl FnOnce(&PacketKey, u64, &mut [u8]) -> Result<(), Unspecified>,
+    ) -> Result<(), SealError> {
         let association = self.association;
-        let bytes = association.epochs.add_bytes(found as u64);
+        let bytes = association.epochs.add_bytes(packet.len() as u64);
         // The peer may have replaced the keys since the last packet of this channel.
         let is_present = |sealing: &Sealing| {
             sealing.key.as_ref().is_some_and(|(of, _)| *of == association.epochs.current())
@@ -262,13 +295,10 @@ impl Sealer<'_> {
         if *number - *since >= association.cipher.packets_max().min(packets_max) {
             return Err(association.on_spent(*number - *since));
         }
-        let (covered, trailer) = packet.split_at_mut(found - TRAILER_BYTES);
-        let (head, text) = covered.split_at_mut(HEAD_BYTES);
-        let tag =
-            key.seal(*number, head, text).map_err(|_| association.on_spent(*number - *since))?;
+        encrypt(key, *number, packet).map_err(|_| association.on_spent(*number - *since))?;
         let word = (epoch::bits(*epoch) << NUMBER_BITS | *number & NUMBER_MASK) as u32;
-        trailer[..NUMBER_BYTES].copy_from_slice(&word.to_be_bytes());
-        trailer[NUMBER_BYTES..].copy_from_slice(tag.as_ref());
+        let number_at = packet.len() - TRAILER_BYTES;
+        packet[number_at..][..NUMBER_BYTES].copy_from_slice(&word.to_be_bytes());
         *number += 1;
         Ok(())
     }
@@ -355,6 +385,17 @@ impl Opener<'_> {
         }
         self.opening.keys[epoch::bits(epoch) as usize] = Some((epoch, key));
         Ok(())
+    }
+}
+
+/// Bytes before the trailer, among which are the headers and `payload_bytes`.
+#[inline]
+fn covered_bytes(packet: &[u8], payload_bytes: usize) -> Result<usize, SealError> {
+    let found = packet.len();
+    let headers = found.checked_sub(TRAILER_BYTES + payload_bytes);
+    match headers {
+        Some(headers) if headers >= HEAD_BYTES => Ok(found - TRAILER_BYTES),
+        _ => Err(SealError::TooShort { found }),
     }
 }
 

@@ -154,6 +154,19 @@ impl PacketKey {
         self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(head), in_out)
     }
 
+    /// Encrypts in place, and what is `behind` it into `out`, which has room for it and the tag. The caller never uses a
+    /// number twice.
+    pub(crate) fn seal_behind(
+        &self,
+        number: u64,
+        head: &[u8],
+        in_out: &mut [u8],
+        behind: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        self.key.seal_in_place_scatter(self.nonce(number), Aad::from(head), in_out, behind, out)
+    }
+
     /// Decrypts in place what has its tag behind it. What is in it after an error means nothing.
     pub(crate) fn open_in_place(
         &self,

@@ -57,6 +57,27 @@ fn what_one_end_seals_the_other_opens_and_nobody_can_read_it_on_the_way() {
 }
 
 #[test]
+fn a_payload_that_is_encrypted_on_its_way_makes_the_same_packet_as_one_in_place() {
+    for cipher in Cipher::ALL {
+        let [in_place, on_the_way] = [(); 2].map(|()| pair(cipher, Limits::default()));
+        for headers in [0, 4, 20] {
+            for len in [0, 1, 4, 16, 63, 1400, 4096, 65_000] {
+                let payload: Vec<u8> = (0..len).map(|at| at as u8).collect();
+                let text = [vec![0xA5; headers], payload.clone()].concat();
+                let expected = sealed(&in_place[0], 1, &text);
+                let mut packet = packet(&vec![0xA5; headers + len]);
+                packet[HEAD_BYTES + headers..].fill(0xFF);
+                on_the_way[0].sealer(1, 0).unwrap().seal_payload(&mut packet, &payload).unwrap();
+                assert_eq!(packet, expected, "{headers} and {len} bytes");
+            }
+        }
+        let mut short = vec![0; HEAD_BYTES + TRAILER_BYTES + 3];
+        let refused = on_the_way[0].sealer(1, 0).unwrap().seal_payload(&mut short, &[0; 4]);
+        assert_eq!(refused, Err(SealError::TooShort { found: short.len() }));
+    }
+}
+
+#[test]
 fn a_packet_of_which_any_bit_was_changed_is_refused() {
     for cipher in Cipher::ALL {
         let [a, b] = pair(cipher, Limits::default());
