@@ -93,6 +93,14 @@ impl FromStr for PublicKey {
     }
 }
 
+/// Takes a random number and drops it. The cryptographic library collects the seed of its random numbers from the timing
+/// of the processor, once in a process, in some 20 ms: who calls this while a connection is set up over the path does not
+/// wait for it later.
+pub fn seed_random_numbers() {
+    // Where the system gives none, the session says so.
+    let _ = SystemRandom::new().fill(&mut [0]);
+}
+
 impl fmt::Debug for HostKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostKey({})", self.public)

@@ -34,7 +34,7 @@ pub mod token;
 pub use certificates::{Certificates, CertificatesError};
 pub use code::{Code, CodeError};
 pub use file::{FileError, read_public_keys, write_secret};
-pub use key::{HostKey, KeyError, PublicKey};
+pub use key::{HostKey, KeyError, PublicKey, seed_random_numbers};
 pub use known::{Known, KnownHosts};
 pub use lacuna_secure::Cipher;
 pub use offer::{CodeEnd, CodeOffer};

@@ -122,6 +122,8 @@ impl Attempt {
                 Stage::Pausing(_) => self.begin(now, watch),
                 Stage::ConnectingTcp(mut tcp) => match tcp.drive(now, watch) {
                     None => {
+                        // The peer's answer is on its way meanwhile.
+                        self.context.policy().prepare_sessions();
                         self.stage = Stage::ConnectingTcp(tcp);
                         return None;
                     }

@@ -139,6 +139,7 @@ impl Listener {
             Ok(Own::new(tcp))
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
+        context.policy().prepare_sessions();
         let trust = context.policy().trust.clone();
         let timeout = handshake::timeout_of(&config);
         let queue = AcceptQueue::new(context.clock(), trust, accept_queue::PEERS_MAX, timeout)

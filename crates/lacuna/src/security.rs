@@ -117,6 +117,13 @@ impl Policy {
         Ok(Self { trust: trust.map(of_here), clear })
     }
 
+    /// Does ahead what the first session of a process waits for, if there will be sessions.
+    pub(crate) fn prepare_sessions(&self) {
+        if self.trust.is_some() {
+            lacuna_trust::seed_random_numbers();
+        }
+    }
+
     /// Whether a connection with a peer at this address may be in clear.
     pub(crate) fn allows_clear(&self, peer: IpAddr) -> bool {
         match self.clear {
