@@ -267,6 +267,26 @@ fn a_receiver_that_lets_this_host_in_by_nothing_is_not_remembered() {
 }
 
 #[test]
+fn peers_on_this_host_are_as_others_if_a_command_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    fs::write(folder.join("a"), "something").unwrap();
+    let (mut receiver, port) = Receiver::start(folder, &["--sealed"]);
+    let at = format!("127.0.0.1:{port}");
+    let in_clear = run(folder, &["send", "a", &at]);
+    assert_eq!(in_clear.status.code(), Some(2), "{}", stderr(&in_clear));
+    let code = receiver.next("code").as_str().expect("a text").to_owned();
+    let sent = run(folder, &["send", "--json", "--sealed", "a", &format!("{code}@{at}")]);
+    assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
+    assert!(String::from_utf8(sent.stdout).unwrap().contains("\"wire\":\"sealed\""));
+
+    let (_in_clear, port) = Receiver::start(folder, &["--insecure"]);
+    let refused = run(folder, &["send", "--sealed", "a", &format!("127.0.0.1:{port}")]);
+    assert!(!refused.status.success());
+    assert_eq!(stderr(&refused).lines().count(), 1, "{}", stderr(&refused));
+}
+
+#[test]
 fn what_contradicts_itself_is_refused_in_a_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
@@ -274,6 +294,8 @@ fn what_contradicts_itself_is_refused_in_a_line() {
     fs::write(folder.join("empty"), "# nobody\n").unwrap();
     for (args, part) in [
         (&["send", "--insecure", "--token", "t", "a", "localhost"][..], "cannot be used with"),
+        (&["send", "--insecure", "--sealed", "a", "localhost"], "cannot be used with"),
+        (&["perf", "client", "--sealed", "localhost"], "nothing to know a peer by"),
         (&["send", "--accept-new", "--token", "t", "a", "localhost"], "cannot be used with"),
         (&["send", "--insecure", "a", "k7q-2mx@localhost"], "give one of them"),
         (&["send", "--trust", "empty", "a", "localhost"], "nobody would be trusted"),

@@ -72,6 +72,14 @@ impl Security {
         Ok(Policy::of(self)?.clear == Clear::Anybody)
     }
 
+    /// Whether no connection at all may be in clear, wherever that was said.
+    ///
+    /// # Errors
+    /// If the environment makes no sense.
+    pub fn encrypts_all(&self) -> Result<bool, ContextError> {
+        Ok(Policy::of(self)?.encrypts_all())
+    }
+
     /// For programs with packets of their own, where there is no control connection: a secret of all who have the same
     /// token and use it for this purpose; `None` if packets to a peer at this address may be in clear.
     ///

@@ -53,7 +53,8 @@ struct Shown<'a> {
 }
 
 impl TrustArgs {
-    /// What the receiver's command said; and if it said nothing, a code by which peers on other hosts are let in.
+    /// What the receiver's command said; and if it said nothing, a code by which peers are let in that are
+    /// not on this host, or not to be in clear there.
     ///
     /// # Errors
     /// As [`TrustArgs::security`].
@@ -64,7 +65,11 @@ impl TrustArgs {
         }
         let code = new_code()?;
         let (trust, offer) = Trust::offering(&own_key()?, code.clone());
-        Ok((Security::KeysOffHost(trust), Some(Offered { offer, code })))
+        let security = match self.is_sealed() {
+            true => Security::Keys(trust),
+            false => Security::KeysOffHost(trust),
+        };
+        Ok((security, Some(Offered { offer, code })))
     }
 
     /// By the code that the peer shows.

@@ -1,4 +1,4 @@
-//! Whom a command trusts: `--token`, `--trust`, `--key`, `--insecure`, and `lacuna key`.
+//! Whom a command trusts: `--token`, `--trust`, `--key`, `--sealed`, `--insecure`, and `lacuna key`.
 //!
 //! Whoever gives nothing is safe: connections off this host are refused until both ends have something to know each
 //! other by.
@@ -31,7 +31,8 @@ Encryption:
   LACUNA_CERT_KEY_FILE, LACUNA_CA_FILE, LACUNA_CRL_FILE). lacuna send needs no key of a receiver that
   has its own: it asks at the first time and remembers it, as ssh does
   (--accept-new does not ask). Whoever has none of these is refused. Between
-  processes of this host nothing is encrypted unless one of these is given.
+  processes of this host nothing is encrypted unless one of these is given, or
+  --sealed: then what holds for other hosts holds for this one.
   --insecure (or LACUNA_INSECURE=1) is for networks that nobody else can reach.";
 
 /// Whom to trust.
@@ -48,6 +49,9 @@ pub(crate) struct TrustArgs {
     /// This host's secret key, with --trust; made if there is none [default: as lacuna key]
     #[arg(long, value_name = "FILE", requires = "trust")]
     key: Option<PathBuf>,
+    /// Encrypt with peers on this host, too
+    #[arg(long, conflicts_with = "insecure")]
+    sealed: bool,
     /// Encrypt nothing and believe anybody: where nobody else is on the network
     #[arg(long)]
     insecure: bool,
@@ -72,6 +76,11 @@ impl TrustArgs {
     /// If a file cannot be used, or the environment makes no sense.
     pub(crate) fn security(&self, output: Output) -> Result<Security, Failure> {
         let security = self.chosen()?;
+        if self.sealed && !security.encrypts_all()? {
+            return Err(Failure::Usage(format!(
+                "--sealed, and nothing to know a peer by: give --token or --trust, or name a file in {TOKEN_FILE_VARIABLE}"
+            )));
+        }
         if security.is_insecure()? {
             output
                 .note("insecure: nothing is encrypted, and whoever reaches this port is believed");
@@ -79,12 +88,17 @@ impl TrustArgs {
         Ok(security)
     }
 
-    /// Whether the command line says something.
+    /// Whether the command line says something of whom to believe.
     pub(crate) fn is_set(&self) -> bool {
         self.insecure || self.token.is_some() || self.trust.is_some()
     }
 
-    /// Whether the command line or the environment say something.
+    /// Whether peers on this host are treated as all others.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// Whether the command line or the environment say something of whom to believe.
     pub(crate) fn says_something(&self) -> bool {
         let is_set =
             |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
