@@ -170,7 +170,7 @@ pub struct Connect {
     /// On a reused control connection: when to check that TCP has delivered the hello.
     probation_ns: Option<u64>,
     is_reused: bool,
-    /// When the hello was sent.
+    /// When the hello was sent, as far as is known.
     hello_ns: u64,
     stage: Stage,
     reader: MessageReader,
@@ -403,6 +403,12 @@ impl Connect {
             }
             Stage::AwaitingWelcome | Stage::Welcomed(_) => {}
         }
+    }
+
+    /// The ends had to know each other before the hello could be sent, as by TLS's handshake, and it leaves now: what was
+    /// before is no part of the round trip that the answer to it measures.
+    pub fn on_introduced(&mut self, now_ns: u64) {
+        self.hello_ns = now_ns;
     }
 
     /// The owner's answer to [`ConnectStep::CheckDelivery`].

@@ -123,7 +123,7 @@ impl Exchange {
         loop {
             let now_ns = context.clock().now_ns();
             self.pump.run(now_ns, &mut self.machine);
-            if let Err(error) = self.set_keys() {
+            if let Err(error) = self.set_keys(now_ns) {
                 self.pump.broken(now_ns, error, &mut self.machine);
             }
             if self.machine.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
@@ -148,12 +148,13 @@ impl Exchange {
 
     /// Gives the queue pairs their keys, once the ends know each other: before the hello is sent, so that the peer's
     /// packets can be read whenever they come.
-    fn set_keys(&mut self) -> io::Result<()> {
+    fn set_keys(&mut self, now_ns: u64) -> io::Result<()> {
         if !self.needs_keys || self.pump.control().is_handshaking() {
             return Ok(());
         }
         if let Some(secret) = self.pump.control().secret()? {
             self.needs_keys = false;
+            self.machine.on_introduced(now_ns);
             self.reservation.secure(&secret, SecureEnd::Connecting, None);
             for (role, reserved) in &self.siblings {
                 reserved.secure(&secret, SecureEnd::Connecting, Some(*role));

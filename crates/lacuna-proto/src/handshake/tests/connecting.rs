@@ -58,6 +58,28 @@ fn a_listener_that_says_nothing_is_waited_for_until_the_deadline() {
 }
 
 #[test]
+fn the_time_until_the_ends_know_each_other_is_no_part_of_the_round_trip() {
+    let geometry = PARAMETERS.geometry(1436, 2).unwrap();
+    let welcome = encode(&messages::Welcome::Accepted {
+        version: PROTOCOL_VERSION,
+        agent: "test".to_owned(),
+        is_mtu_given: false,
+        info: info(Mode::Auto, geometry),
+        keeps: false,
+        siblings: vec![],
+    });
+    let mut connect = connect(0);
+    connect.on_introduced(120 * MS);
+    connect.on_sent(connect.poll_bytes().len());
+    connect.on_bytes(160 * MS, &[&welcome[..], &[0; 4]].concat());
+    assert!(matches!(connect.poll(), Some(ConnectStep::Probe(_))));
+    connect.on_probing(160 * MS, Some(40 * MS));
+    connect.on_goodbye();
+    let Some(ConnectStep::Connected(agreed)) = connect.poll() else { panic!() };
+    assert_eq!(agreed.rtt, Rtt::Measured(40 * MS));
+}
+
+#[test]
 fn a_goodbye_behind_the_welcome_ends_the_search() {
     let geometry = PARAMETERS.geometry(1436, 2).unwrap();
     let welcome = encode(&messages::Welcome::Accepted {
