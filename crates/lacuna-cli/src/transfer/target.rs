@@ -128,8 +128,14 @@ fn listener(word: &OsStr) -> Result<To, String> {
         let shown = word.to_string_lossy();
         format!("\"{shown}\" is no receiver: the last word must be HOST or HOST:PORT")
     })?;
-    let (code, host) = match text.split_once('@').filter(|(code, _)| is_code(code)) {
-        Some((code, host)) => (Some((code.to_owned(), host.to_owned())), host),
+    let (code, host) = match text.split_once('@') {
+        Some((code, host)) if is_code(code) => (Some((code.to_owned(), host.to_owned())), host),
+        Some((_, host)) => {
+            return Err(format!(
+                "\"{text}\" has no code before the @: it is CODE@HOST with the code that lacuna recv shows, \
+                 such as k7q-2mx@{host}, or USER@HOST:FOLDER over ssh"
+            ));
+        }
         None => (None, text),
     };
     Ok(To::Listener { address: address::to(host, PORT)?, code })
@@ -220,6 +226,13 @@ mod tests {
             assert_eq!(fetched(&[given, folder]), expected, "{given}");
         }
         assert_eq!(fetched(&["host:a", "host:b", "new"]).1, [b"a".to_vec(), b"b".to_vec()]);
+        for given in ["me@host", "@host", "k7q2mx@host", "k7q-2mxx@host:7400"] {
+            let error = split(&words(&[file, given])).unwrap_err();
+            assert!(
+                matches!(&error, Failure::Usage(text) if text.contains("CODE@HOST")),
+                "{error}"
+            );
+        }
         // A file of this host, though its name has a colon.
         assert!(matches!(split(&words(&[file, "host"])), Ok(Target::Send { .. })));
         for (given, part) in [
