@@ -255,6 +255,10 @@ impl Sealer<'_> {
     #[inline]
     pub fn seal_payload(&mut self, packet: &mut [u8], payload: &[u8]) -> Result<(), SealError> {
         let end = covered_bytes(packet, payload.len())?;
+        if !self.association.cipher.encrypts_on_the_way() {
+            packet[end - payload.len()..end].copy_from_slice(payload);
+            return self.seal(packet);
+        }
         self.seal_as(packet, |key, number, packet| {
             let (headers, place) = packet.split_at_mut(end - payload.len());
             let (head, text) = headers.split_at_mut(HEAD_BYTES);

@@ -50,6 +50,12 @@ impl Cipher {
         }
     }
 
+    /// Whether it is quicker to encrypt a payload on its way than to copy it first. The library's ChaCha20 does what is
+    /// not in place a block of 64 bytes at a time, at a quarter of its speed.
+    pub(crate) const fn encrypts_on_the_way(self) -> bool {
+        matches!(self, Self::Aes128Gcm)
+    }
+
     pub(crate) fn algorithm(self) -> &'static Algorithm {
         match self {
             Self::Aes128Gcm => &AES_128_GCM,
