@@ -57,17 +57,22 @@ fn a_listener_that_says_nothing_is_waited_for_until_the_deadline() {
     assert!(matches!(connect.poll(), Some(ConnectStep::Failed(failed)) if failed == error));
 }
 
-#[test]
-fn the_time_until_the_ends_know_each_other_is_no_part_of_the_round_trip() {
+/// The welcome of a listener that agrees to everything.
+fn welcome() -> Vec<u8> {
     let geometry = PARAMETERS.geometry(1436, 2).unwrap();
-    let welcome = encode(&messages::Welcome::Accepted {
+    encode(&messages::Welcome::Accepted {
         version: PROTOCOL_VERSION,
         agent: "test".to_owned(),
         is_mtu_given: false,
         info: info(Mode::Auto, geometry),
         keeps: false,
         siblings: vec![],
-    });
+    })
+}
+
+#[test]
+fn the_time_until_the_ends_know_each_other_is_no_part_of_the_round_trip() {
+    let welcome = welcome();
     let mut connect = connect(0);
     connect.on_introduced(120 * MS);
     connect.on_sent(connect.poll_bytes().len());
@@ -81,15 +86,7 @@ fn the_time_until_the_ends_know_each_other_is_no_part_of_the_round_trip() {
 
 #[test]
 fn a_goodbye_behind_the_welcome_ends_the_search() {
-    let geometry = PARAMETERS.geometry(1436, 2).unwrap();
-    let welcome = encode(&messages::Welcome::Accepted {
-        version: PROTOCOL_VERSION,
-        agent: "test".to_owned(),
-        is_mtu_given: false,
-        info: info(Mode::Auto, geometry),
-        keeps: false,
-        siblings: vec![],
-    });
+    let welcome = welcome();
     let mut connect = connect(0);
     connect.on_sent(connect.poll_bytes().len());
     assert_eq!(connect.on_bytes(MS, &[&welcome[..], &[0; 4]].concat()), welcome.len());
