@@ -255,7 +255,7 @@ impl Sealer<'_> {
     #[inline]
     pub fn seal_payload(&mut self, packet: &mut [u8], payload: &[u8]) -> Result<(), SealError> {
         let end = covered_bytes(packet, payload.len())?;
-        if !self.association.cipher.encrypts_on_the_way() {
+        if !self.association.cipher.is_quick_out_of_place() {
             packet[end - payload.len()..end].copy_from_slice(payload);
             return self.seal(packet);
         }

@@ -50,9 +50,9 @@ impl Cipher {
         }
     }
 
-    /// Whether it is quicker to encrypt a payload on its way than to copy it first. The library's ChaCha20 does what is
-    /// not in place a block of 64 bytes at a time, at a quarter of its speed.
-    pub(crate) const fn encrypts_on_the_way(self) -> bool {
+    /// Whether encrypting out of place is quicker than a copy that is encrypted in place. The library's ChaCha20 does what is
+    /// out of place a block of 64 bytes at a time. Measured: M-secure-1.
+    pub(crate) const fn is_quick_out_of_place(self) -> bool {
         matches!(self, Self::Aes128Gcm)
     }
 

@@ -405,9 +405,9 @@ impl Connect {
         }
     }
 
-    /// The ends had to know each other before the hello could be sent, as by TLS's handshake, and it leaves now: what was
-    /// before is no part of the round trip that the answer to it measures.
-    pub fn on_introduced(&mut self, now_ns: u64) {
+    /// A handshake below this one, TLS's, has ended, and the hello leaves only now: the time before is no part of the
+    /// round trip that the welcome measures.
+    pub fn on_authenticated(&mut self, now_ns: u64) {
         self.hello_ns = now_ns;
     }
 

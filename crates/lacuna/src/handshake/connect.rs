@@ -154,7 +154,7 @@ impl Exchange {
         }
         if let Some(secret) = self.pump.control().secret()? {
             self.needs_keys = false;
-            self.machine.on_introduced(now_ns);
+            self.machine.on_authenticated(now_ns);
             self.reservation.secure(&secret, SecureEnd::Connecting, None);
             for (role, reserved) in &self.siblings {
                 reserved.secure(&secret, SecureEnd::Connecting, Some(*role));

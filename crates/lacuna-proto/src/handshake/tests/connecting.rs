@@ -74,7 +74,7 @@ fn welcome() -> Vec<u8> {
 fn the_time_until_the_ends_know_each_other_is_no_part_of_the_round_trip() {
     let welcome = welcome();
     let mut connect = connect(0);
-    connect.on_introduced(120 * MS);
+    connect.on_authenticated(120 * MS);
     connect.on_sent(connect.poll_bytes().len());
     connect.on_bytes(160 * MS, &[&welcome[..], &[0; 4]].concat());
     assert!(matches!(connect.poll(), Some(ConnectStep::Probe(_))));
