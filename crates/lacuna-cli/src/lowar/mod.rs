@@ -207,9 +207,10 @@ impl Remote {
                 let text = format!("--listen is for a tunnel, and {text} is an interface");
                 return Err(Failure::Usage(text));
             }
-            if args.trust.is_set() {
-                let text =
-                    format!("--token and --insecure are for a tunnel, and {text} is an interface");
+            if args.trust.is_set() || args.trust.is_sealed() {
+                let text = format!(
+                    "--token, --sealed and --insecure are for a tunnel, and {text} is an interface"
+                );
                 return Err(Failure::Usage(text));
             }
             return Interface::open(text).map(Self::Interface);
