@@ -296,7 +296,6 @@ fn what_contradicts_itself_is_refused_in_a_line() {
         (&["send", "--insecure", "--token", "t", "a", "localhost"][..], "cannot be used with"),
         (&["send", "--insecure", "--sealed", "a", "localhost"], "cannot be used with"),
         (&["perf", "client", "--sealed", "localhost"], "nothing to know a peer by"),
-        (&["lowar", "gateway", "--local", "a", "--remote", "lo", "--sealed"], "for a tunnel"),
         (&["send", "--accept-new", "--token", "t", "a", "localhost"], "cannot be used with"),
         (&["send", "--insecure", "a", "k7q-2mx@localhost"], "give one of them"),
         (&["send", "--trust", "empty", "a", "localhost"], "nobody would be trusted"),
